@@ -1,0 +1,101 @@
+"""Every path below a data root is derived here, and nowhere else.
+
+    <root>/
+      <line>/<artifact>/<partition>/<version>/   one published version, never changed again
+      <line>/<artifact>/<partition>/current      link to the version readers should open
+      reports/<line>/<artifact>/<partition>/     what the last run found, also when it published nothing
+      .staging/                                  private folders of runs in progress, on the same file system
+
+Knows nothing of Dagster, and touches no file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from muvap_assets.errors import ConfigError
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+CURRENT = "current"
+
+
+def check_name(name: str, what: str) -> str:
+    """``name`` if it can serve as folder name and partition key alike.
+
+    Raises:
+        ConfigError: it holds anything but letters, digits, ``.``, ``_`` and ``-``, or is too long.
+    """
+    if not NAME_PATTERN.fullmatch(name) or ".." in name or name == CURRENT:
+        raise ConfigError(
+            f"{what} {name!r}: not a usable name, required are 1 to 100 letters, digits, '.', '_' or '-', beginning with "
+            f"a letter or digit, without '..', and not {CURRENT!r}. Rename it."
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class Artifact:
+    """The place of one artifact of one partition: its versions, its ``current`` link and its reports."""
+
+    root: Path
+    line: str
+    name: str
+    partition: str
+
+    def __post_init__(self) -> None:
+        for part, what in ((self.line, "line"), (self.name, "artifact"), (self.partition, "partition")):
+            check_name(part, what)
+
+    @property
+    def folder(self) -> Path:
+        """Holds one folder a version and the ``current`` link."""
+        return self.root / self.line / self.name / self.partition
+
+    @property
+    def current(self) -> Path:
+        """The link to the version readers should open."""
+        return self.folder / CURRENT
+
+    @property
+    def reports(self) -> Path:
+        """Findings of the last run, outside the published tree."""
+        return self.root / "reports" / self.line / self.name / self.partition
+
+    @property
+    def staging(self) -> Path:
+        """Where private folders of runs in progress lie, on the same file system as :attr:`folder`."""
+        return self.root / ".staging"
+
+    @property
+    def label(self) -> str:
+        """How messages name this artifact."""
+        return f"{self.line}/{self.name} [{self.partition}]"
+
+    def version(self, version: str) -> Path:
+        """The folder of one version."""
+        return self.folder / version
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """A data root and the artifacts below it."""
+
+    root: Path
+
+    def artifact(self, line: str, name: str, partition: str) -> Artifact:
+        """The place of ``<line>/<name>`` for one partition."""
+        return Artifact(self.root, line, name, partition)
+
+    def asd_manifest(self, corpus: str) -> Artifact:
+        """Validated rows of a corpus."""
+        return self.artifact("asd", "manifest", corpus)
+
+    def asd_loudness_index(self, corpus: str) -> Artifact:
+        """Whole-recording level statistics of a corpus."""
+        return self.artifact("asd", "loudness_index", corpus)
+
+    def asd_packed_shards(self, corpus: str) -> Artifact:
+        """Memory-mapped faces, labels and audio of a corpus."""
+        return self.artifact("asd", "packed_shards", corpus)

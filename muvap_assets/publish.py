@@ -1,0 +1,339 @@
+"""How anything becomes visible: stage, check what was staged, publish atomically, move ``current``.
+
+One protocol for every artifact, with and without Dagster:
+
+1. the output is written to a private folder that no reader looks into;
+2. it is reopened from there, and every declared check runs on what was read back;
+3. any failed ERROR check, an undeclared one, or a declared one that did not run: the folder is removed, nothing changes;
+4. otherwise everything is fsynced, renamed to ``<artifact>/<version>`` in one step, and ``current`` is replaced in one step.
+
+``<version>`` is a digest of the published files, so the same bytes give the same version and publishing them again is a
+no-op. Files named in ``location_dependent`` (they hold paths) stay out of the digest and are refreshed instead.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
+from muvap_assets.layout import Artifact
+
+T = TypeVar("T")
+VERSION_LENGTH = 16
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOutcome:
+    """What one check of one artifact found.
+
+    ``severity`` says what a failure means: ERROR keeps the artifact from being published, WARNING is only reported.
+    ``numbers`` holds plain JSON values; ``violations`` the offenders, first ones first.
+    """
+
+    name: str
+    passed: bool
+    severity: Severity = Severity.ERROR
+    numbers: Mapping[str, int | float | str] = field(default_factory=dict)
+    violations: tuple[Violation, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, violations: Sequence[Violation], **numbers: int | float | str) -> CheckOutcome:
+        """An ERROR check that passes when it found nothing."""
+        return cls(name=name, passed=not violations, numbers=numbers, violations=tuple(violations))
+
+    @property
+    def blocks(self) -> bool:
+        """Whether this outcome keeps the artifact from being published."""
+        return not self.passed and self.severity is Severity.ERROR
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published version. ``created`` is false where the same bytes stood already."""
+
+    version: str
+    path: Path
+    created: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What a run did: the value its build returned, every check, and the version, if one was published."""
+
+    value: T
+    checks: tuple[CheckOutcome, ...]
+    published: Published | None
+
+    @property
+    def blocking(self) -> tuple[CheckOutcome, ...]:
+        """The checks that kept it from being published."""
+        return tuple(check for check in self.checks if check.blocks)
+
+
+def run_checked(
+    artifact: Artifact,
+    *,
+    build: Callable[[Path], T],
+    check: Callable[[Path, T], Iterable[CheckOutcome]],
+    declared: Collection[str],
+    location_dependent: Collection[str] = (),
+) -> Outcome[T]:
+    """Stage, check and publish one artifact.
+
+    Args:
+        artifact: where it is published.
+        build: writes the output into the folder it is given.
+        check: reopens that folder and returns one outcome a check.
+        declared: the names of the checks that have to run, no fewer and no others.
+        location_dependent: relative names of files that hold paths; they stay out of the version's digest.
+
+    Raises:
+        PublishError: the disk is full, or something else stands where the version would go.
+    """
+    with staged(artifact) as folder:
+        try:
+            value = build(folder)
+            outcomes = compare_with_declared(list(check(folder, value)), declared)
+            if any(outcome.blocks for outcome in outcomes):
+                return Outcome(value, outcomes, None)
+            return Outcome(value, outcomes, publish(folder, artifact, location_dependent))
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                free = shutil.disk_usage(artifact.staging).free
+                raise PublishError(
+                    f"{artifact.label}: the disk that holds {artifact.root} is full ({free / 1e9:.3f} GB free); nothing was "
+                    "published and the staged files were removed. Free some space, or move the data root."
+                ) from error
+            raise
+
+
+def compare_with_declared(outcomes: Sequence[CheckOutcome], declared: Collection[str]) -> tuple[CheckOutcome, ...]:
+    """``outcomes`` with a failed one added for each declared check that did not run.
+
+    Raises:
+        PublishError: a check ran that nobody declared, or one ran twice: a programming error.
+    """
+    names = [outcome.name for outcome in outcomes]
+    surplus = sorted({name for name in names if name not in declared or names.count(name) > 1})
+    if surplus:
+        raise PublishError(f"checks {surplus} ran undeclared or twice, declared are {sorted(declared)}. Declare each once.")
+    return (*outcomes, *(not_run(name, "it returned no outcome") for name in sorted(set(declared) - set(names))))
+
+
+def not_run(name: str, reason: str) -> CheckOutcome:
+    """The failed outcome of a declared check that did not run."""
+    finding = Violation(
+        code=ViolationCode.CHECK_NOT_RUN,
+        found=f"check {name} did not run: {reason}",
+        required="every declared check runs before anything is published",
+        hint="See the run's error.",
+    )
+    return CheckOutcome.of(name, [finding])
+
+
+@contextmanager
+def staged(artifact: Artifact) -> Iterator[Path]:
+    """A private, empty folder on the artifact's file system, gone afterwards unless it was published.
+
+    A lock is held while it is in use, so that folders of runs that were killed are told apart and removed.
+    """
+    artifact.staging.mkdir(parents=True, exist_ok=True)
+    remove_stale_staging(artifact.staging)
+    name = f"{artifact.line}-{artifact.name}-{artifact.partition}-{uuid.uuid4().hex}"
+    lock_path = artifact.staging / f"{name}.lock"
+    lock = os.open(lock_path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+    private = artifact.staging / name
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        folder = private / "tree"
+        folder.mkdir(parents=True)
+        yield folder
+    finally:
+        shutil.rmtree(private, ignore_errors=True)
+        lock_path.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def remove_stale_staging(staging: Path) -> list[str]:
+    """Remove what killed runs left in ``staging``; returns the names of the folders removed."""
+    removed = []
+    for lock_path in sorted(staging.glob("*.lock")):
+        try:
+            lock = os.open(lock_path, os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            private = lock_path.with_suffix("")
+            # A lock without its folder may be one that is just being taken: its owner creates the folder only after.
+            if private.is_dir():
+                shutil.rmtree(private, ignore_errors=True)
+                lock_path.unlink(missing_ok=True)
+                removed.append(private.name)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(lock)
+    return removed
+
+
+def content_version(folder: Path, location_dependent: Collection[str] = ()) -> str:
+    """A digest over relative paths and bytes of every file in ``folder``.
+
+    Raises:
+        PublishError: the folder is empty, or holds a link or a special file.
+    """
+    files = [path for path in tree_files(folder) if path.relative_to(folder).as_posix() not in location_dependent]
+    if not files:
+        raise PublishError(f"{folder}: nothing to publish, at least one file is required. The build wrote nothing.")
+    digest = hashlib.sha256()
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for path, file_digest in zip(files, pool.map(file_sha256, files), strict=True):
+            digest.update(f"{path.relative_to(folder).as_posix()}\0{file_digest}\n".encode())
+    return digest.hexdigest()[:VERSION_LENGTH]
+
+
+def tree_files(folder: Path) -> list[Path]:
+    """Every regular file below ``folder``, sorted by relative path.
+
+    Raises:
+        PublishError: there is a link or a special file.
+    """
+    files = []
+    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            raise PublishError(f"{path}: neither a plain file nor a folder, required in a published tree. Remove it.")
+        if path.is_file():
+            files.append(path)
+    return files
+
+
+def file_sha256(path: Path) -> str:
+    """Hexadecimal SHA-256 of a file, read in blocks."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str] = ()) -> Published:
+    """Move a staged folder to its version and point ``current`` at it, each in one step.
+
+    Two publishers of the same bytes may race: whoever comes second finds the version standing and leaves it.
+
+    Raises:
+        PublishError: a non-empty folder that is not this version stands in its place.
+    """
+    version = content_version(folder, location_dependent)
+    _fsync_tree(folder)
+    artifact.folder.mkdir(parents=True, exist_ok=True)
+    target = artifact.version(version)
+    created = True
+    try:
+        folder.rename(target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            raise
+        created = False
+        if not target.is_dir() or content_version(target, location_dependent) != version:
+            raise PublishError(
+                f"{target}: holds something else than version {version}, required is a free place. A published version "
+                "is never changed: find out who wrote there, and move it away."
+            ) from error
+        for name in location_dependent:
+            (folder / name).replace(target / name)
+    _fsync(artifact.folder)
+    point_current(artifact, version, folder.parent)
+    return Published(version, target, created)
+
+
+def point_current(artifact: Artifact, version: str, scratch: Path) -> None:
+    """Replace the artifact's ``current`` link atomically; ``scratch`` is a private folder on the same file system."""
+    link = scratch / f"current-{uuid.uuid4().hex}"
+    link.symlink_to(version)
+    link.replace(artifact.current)
+    _fsync(artifact.folder)
+
+
+def current_version(artifact: Artifact) -> str | None:
+    """The version ``current`` points at, or ``None`` where nothing was published yet."""
+    try:
+        version = os.readlink(artifact.current)
+    except FileNotFoundError:
+        return None
+    return version if artifact.version(version).is_dir() else None
+
+
+def require_current(artifact: Artifact) -> Published:
+    """The current version of an input.
+
+    Raises:
+        StaleInputError: nothing was published yet.
+    """
+    version = current_version(artifact)
+    if version is None:
+        raise StaleInputError(
+            f"{artifact.label}: no published version, required as an input. Materialize {artifact.line}/{artifact.name} first."
+        )
+    return Published(version, artifact.version(version), False)
+
+
+def require_pinned(artifact: Artifact, *, inputs: Mapping[str, str], name: str, required: str) -> None:
+    """Refuse an artifact that was built from another version of an input than the one in use.
+
+    Raises:
+        StaleInputError: ``inputs[name]`` is not ``required``.
+    """
+    if inputs.get(name) != required:
+        raise StaleInputError(
+            f"{artifact.label}: built from {name} version {inputs.get(name)}, required is version {required}, which is "
+            f"current. Materialize {artifact.line}/{artifact.name} again."
+        )
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON that is the same bytes for the same value: fixed key order as given, LF, UTF-8, no NaN."""
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def write_violations(path: Path, violations: Iterable[Violation]) -> None:
+    """Write findings as JSON Lines, replacing the file in one step."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    with scratch.open("w", encoding="utf-8") as stream:
+        for violation in violations:
+            stream.write(json.dumps(violation.to_dict(), ensure_ascii=False) + "\n")
+    scratch.replace(path)
+
+
+def read_violations(path: Path) -> list[Violation]:
+    """The findings written by :func:`write_violations`."""
+    with path.open(encoding="utf-8") as stream:
+        return [Violation.from_dict(json.loads(line)) for line in stream]
+
+
+def _fsync_tree(folder: Path) -> None:
+    for path in tree_files(folder):
+        _fsync(path)
+    for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
+        _fsync(path)
+    _fsync(folder)
+
+
+def _fsync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
