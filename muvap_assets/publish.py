@@ -129,7 +129,9 @@ def compare_with_declared(outcomes: Sequence[CheckOutcome], declared: Collection
     names = [outcome.name for outcome in outcomes]
     surplus = sorted({name for name in names if name not in declared or names.count(name) > 1})
     if surplus:
-        raise PublishError(f"checks {surplus} ran undeclared or twice, declared are {sorted(declared)}. Declare each once.")
+        raise PublishError(
+            f"checks {surplus} ran undeclared or twice, declared are {sorted(declared)}. Declare each once."
+        )
     return (*outcomes, *(not_run(name, "it returned no outcome") for name in sorted(set(declared) - set(names))))
 
 
@@ -269,7 +271,7 @@ def point_current(artifact: Artifact, version: str, scratch: Path) -> None:
 def current_version(artifact: Artifact) -> str | None:
     """The version ``current`` points at, or ``None`` where nothing was published yet."""
     try:
-        version = os.readlink(artifact.current)
+        version = str(artifact.current.readlink())
     except FileNotFoundError:
         return None
     return version if artifact.version(version).is_dir() else None

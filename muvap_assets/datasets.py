@@ -1,0 +1,157 @@
+"""Parses ``datasets.yaml``: which corpora and datasets there are, their files, their options, their partition keys.
+
+    corpora:
+      talks_train:                  # the partition key
+        kind: tsv                   # which reader
+        manifest: talks/train.tsv   # relative to this file
+        on_violation: quarantine    # every option of the policy may be set here
+
+Paths may hold ``$NAME`` and ``${NAME}`` of the environment. Knows nothing of Dagster, and opens no other file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from muvap_assets.asd.contract import OnViolation, Policy
+from muvap_assets.errors import ConfigError
+from muvap_assets.layout import check_name
+
+DATASETS_VARIABLE = "MUVAP_DATASETS"
+Share = Annotated[float, Field(ge=0, le=1)]
+_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TsvCorpus(_Entry):
+    """A corpus in the canonical TSV. ``manifest`` is absolute once parsed; ``dataset`` names it inside packs."""
+
+    kind: Literal["tsv"]
+    manifest: Path
+    dataset: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    on_violation: OnViolation = OnViolation.FAIL
+    max_missing_audio_share: Share = 0.1
+    max_rejected_share: Share = 0.05
+    max_silent_share: Share = 0.1
+    shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
+
+    @property
+    def root(self) -> Path:
+        """The folder that relative paths of the manifest are meant from."""
+        return self.manifest.parent
+
+    @property
+    def policy(self) -> Policy:
+        """The limits its rows are held to."""
+        return Policy(
+            on_violation=self.on_violation,
+            max_missing_audio_share=self.max_missing_audio_share,
+            max_rejected_share=self.max_rejected_share,
+            max_silent_share=self.max_silent_share,
+        )
+
+
+class Datasets(_Entry):
+    """All of ``datasets.yaml``."""
+
+    corpora: dict[str, TsvCorpus] = {}
+
+    def corpus(self, name: str) -> TsvCorpus:
+        """One corpus entry.
+
+        Raises:
+            ConfigError: there is none of that name.
+        """
+        if name not in self.corpora:
+            raise ConfigError(
+                f"corpus {name!r}: not in datasets.yaml, required is one of {sorted(self.corpora)}. Add an entry or fix the name."
+            )
+        return self.corpora[name]
+
+
+def load_datasets(path: Path) -> Datasets:
+    """Read and check ``datasets.yaml``.
+
+    Raises:
+        ConfigError: the file cannot be read, or an entry is wrong; each wrong key is named with what it needs.
+    """
+    try:
+        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(
+            f"{path}: cannot be read as YAML ({error}), required is a mapping with the key 'corpora'. Fix it, or point "
+            f"{DATASETS_VARIABLE} at another file."
+        ) from error
+    return parse_datasets(raw if raw is not None else {}, path)
+
+
+def parse_datasets(raw: Any, path: Path) -> Datasets:
+    """Check the parsed YAML of ``path``; relative paths become absolute against its folder.
+
+    Raises:
+        ConfigError: see :func:`load_datasets`.
+    """
+    try:
+        datasets = Datasets.model_validate(raw)
+    except ValidationError as error:
+        lines = [
+            f"{'.'.join(str(key) for key in item['loc']) or 'top level'}: {item['msg']} (found {_short(item['input'])})"
+            for item in error.errors()
+        ]
+        raise ConfigError(
+            f"{path}: {len(lines)} wrong entries\n  "
+            + "\n  ".join(lines)
+            + "\nSee resources/datasets.yaml for every key."
+        ) from error
+    for name in datasets.corpora:
+        check_name(name, f"{path}: corpora key")
+    return datasets.model_copy(
+        update={
+            "corpora": {
+                name: entry.model_copy(
+                    update={
+                        "manifest": _resolve(entry.manifest, path, f"corpora.{name}.manifest"),
+                        "dataset": entry.dataset or name,
+                    }
+                )
+                for name, entry in sorted(datasets.corpora.items())
+            }
+        }
+    )
+
+
+def _resolve(value: Path, path: Path, key: str) -> Path:
+    def replace(match: re.Match[str]) -> str:
+        name = match[1] or match[2]
+        if name not in os.environ:
+            raise ConfigError(f"{path}: {key}: environment variable {name} is not set, required by {value}. Set it.")
+        return os.environ[name]
+
+    return Path(os.path.abspath(path.parent / _VARIABLE.sub(replace, str(value))))  # noqa: PTH100 - links stay as written
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """A corpus named twice would silently lose its first entry."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"keys {twice} occur twice", node.start_mark)
+        mapping: Mapping[Any, Any] = super().construct_mapping(node, deep)
+        return dict(mapping)
