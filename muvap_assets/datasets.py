@@ -14,13 +14,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from muvap_assets.asd.contract import OnViolation, Policy
+from muvap_assets.asd.contract import Corpus, OnViolation, Policy
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import check_name
 
@@ -45,29 +46,14 @@ class TsvCorpus(_Entry):
     max_silent_share: Share = 0.1
     shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
 
-    @property
-    def root(self) -> Path:
-        """The folder that relative paths of the manifest are meant from."""
-        return self.manifest.parent
-
-    @property
-    def policy(self) -> Policy:
-        """The limits its rows are held to."""
-        return Policy(
-            on_violation=self.on_violation,
-            max_missing_audio_share=self.max_missing_audio_share,
-            max_rejected_share=self.max_rejected_share,
-            max_silent_share=self.max_silent_share,
-        )
-
 
 class Datasets(_Entry):
     """All of ``datasets.yaml``."""
 
     corpora: dict[str, TsvCorpus] = {}
 
-    def corpus(self, name: str) -> TsvCorpus:
-        """One corpus entry.
+    def corpus(self, name: str) -> Corpus:
+        """One corpus, as the asd line works on it.
 
         Raises:
             ConfigError: there is none of that name.
@@ -76,7 +62,14 @@ class Datasets(_Entry):
             raise ConfigError(
                 f"corpus {name!r}: not in datasets.yaml, required is one of {sorted(self.corpora)}. Add an entry or fix the name."
             )
-        return self.corpora[name]
+        entry = self.corpora[name]
+        return Corpus(
+            name=name,
+            manifest=entry.manifest,
+            dataset=entry.dataset or name,
+            policy=Policy(**{option.name: getattr(entry, option.name) for option in fields(Policy)}),
+            shard_bytes=entry.shard_bytes,
+        )
 
 
 def load_datasets(path: Path) -> Datasets:
@@ -118,12 +111,7 @@ def parse_datasets(raw: Any, path: Path) -> Datasets:
     return datasets.model_copy(
         update={
             "corpora": {
-                name: entry.model_copy(
-                    update={
-                        "manifest": _resolve(entry.manifest, path, f"corpora.{name}.manifest"),
-                        "dataset": entry.dataset or name,
-                    }
-                )
+                name: entry.model_copy(update={"manifest": _resolve(entry.manifest, path, f"corpora.{name}.manifest")})
                 for name, entry in sorted(datasets.corpora.items())
             }
         }

@@ -8,7 +8,7 @@
     ├── StaleInputError    an artifact was built from another version than the one now current
     └── PublishError       publishing would overwrite, or could not be made durable
 
-Messages follow one grammar: *where: what was found, what was required. What to do.*
+Messages follow one grammar: *where: what was found; what is required. What to do.*
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class ViolationCode(StrEnum):
     START_SEC_INVALID = "start_sec_invalid"
     LABELS_INVALID = "labels_invalid"
     LABELS_FLOAT = "labels_float"
-    LABELS_ALL_POSITIVE = "labels_all_positive"
     VISUAL_KIND_INVALID = "visual_kind_invalid"
     AUDIO_RATE_INVALID = "audio_rate_invalid"
 
@@ -72,7 +71,6 @@ class ViolationCode(StrEnum):
     AUDIO_SHORT = "audio_short"
     AUDIO_NO_OVERLAP = "audio_no_overlap"
     START_SEC_REQUIRED = "start_sec_required"
-    TRACK_SHORTER_THAN_MODEL_FRAME = "track_shorter_than_model_frame"
 
     # artifacts
     ARTIFACT_INVALID = "artifact_invalid"
@@ -112,7 +110,7 @@ class Violation:
             where += f" ({self.sample_id})"
         where = where.strip()
         field = f"{self.field}: " if self.field else ""
-        return f"{where + ': ' if where else ''}{field}{self.found}, {self.required}. {self.hint}"
+        return f"{where + ': ' if where else ''}{field}{self.found}; required: {self.required}. {self.hint}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values, in a fixed key order."""
@@ -154,7 +152,7 @@ class MediaError(MuvapError):
     """
 
     def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
-        super().__init__(f"{where}: {found}, {required}. {hint}")
+        super().__init__(f"{where}: {found}; required: {required}. {hint}")
         self.code, self.where, self.found, self.required, self.hint = code, where, found, required, hint
 
     def __reduce__(self) -> tuple[Any, ...]:  # keyword-only arguments do not survive the default protocol

@@ -6,7 +6,7 @@ it works on. Source: the audio-visual data contract, "Required manifest fields",
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -56,6 +56,25 @@ class Policy:
     max_missing_audio_share: float = 0.1
     max_rejected_share: float = 0.05
     max_silent_share: float = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corpus:
+    """One corpus as the line sees it: its partition key, where its rows come from, how strictly they are held.
+
+    ``manifest`` is the source file; relative paths in it are meant from its folder. ``dataset`` names it inside packs.
+    """
+
+    name: str
+    manifest: Path
+    dataset: str
+    policy: Policy = field(default_factory=Policy)
+    shard_bytes: int = 1_000_000_000
+
+    @property
+    def root(self) -> Path:
+        """The folder that relative paths of the rows are meant from."""
+        return self.manifest.parent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,141 @@
+"""The asd line: what each artifact is made from, by which functions, held to which checks.
+
+Both faces of the platform call these three functions: Dagster's assets, and ``muvap pack`` in one process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from muvap_assets.asd.contract import Clip, Corpus
+from muvap_assets.asd.corpora.tsv import ParsedManifest, read_tsv
+from muvap_assets.asd.loudness import (
+    LOUDNESS_CHECKS,
+    build_loudness_index,
+    read_inputs,
+    read_loudness_index,
+    verify_loudness_index,
+)
+from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
+from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
+from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest
+from muvap_assets.asd.packs import PACK_CHECKS, verify_pack, write_pack
+from muvap_assets.asd.timeline import MODEL_FPS
+from muvap_assets.layout import Layout
+from muvap_assets.progress import Progress, no_progress
+from muvap_assets.publish import (
+    Outcome,
+    file_sha256,
+    require_current,
+    require_pinned,
+    run_checked,
+    write_violations,
+)
+
+
+def read_corpus(corpus: Corpus) -> ParsedManifest:
+    """The rows of a corpus, its media not opened yet."""
+    return read_tsv(corpus.manifest)
+
+
+def validate_corpus(corpus: Corpus, progress: Progress = no_progress) -> ManifestReport:
+    """The verdict on a corpus, nothing written."""
+    return validate(
+        read_corpus(corpus), root=corpus.root, dataset=corpus.dataset, policy=corpus.policy, progress=progress
+    )
+
+
+def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[ManifestReport]:
+    """Validate a corpus and publish its manifest; the findings go to the artifact's reports either way."""
+    artifact = layout.asd_manifest(corpus.name)
+
+    def build(folder: Path) -> ManifestReport:
+        report = validate_corpus(corpus, progress)
+        write_violations(artifact.reports / VIOLATIONS_FILE, report.violations)
+        inputs = {"source": file_sha256(corpus.manifest)} if corpus.manifest.is_file() else {}
+        published = artifact.version("version")
+        write_manifest(folder, report, root=corpus.root, published=published, inputs=inputs, dataset=corpus.dataset)
+        return report
+
+    return run_checked(
+        artifact,
+        build=build,
+        check=lambda folder, report: verify_manifest(folder, corpus.policy),
+        declared=MANIFEST_CHECKS,
+        location_dependent=LOCATION_DEPENDENT,
+    )
+
+
+def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:
+    """Measure every recording of the current manifest and publish the index.
+
+    Raises:
+        StaleInputError: there is no manifest.
+        ValidationError: recordings cannot be measured; all of them are named.
+    """
+    manifest = require_current(layout.asd_manifest(corpus.name))
+    clips = read_manifest(manifest.path)
+
+    def build(folder: Path) -> list[Clip]:
+        build_loudness_index(folder, clips, corpus.root, inputs={"asd/manifest": manifest.version}, progress=progress)
+        return clips
+
+    return run_checked(
+        layout.asd_loudness_index(corpus.name),
+        build=build,
+        check=lambda folder, clips: verify_loudness_index(folder, clips, corpus.policy),
+        declared=LOUDNESS_CHECKS,
+    )
+
+
+def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:
+    """Pack every clip of the current manifest and publish the shards.
+
+    Raises:
+        StaleInputError: manifest or loudness index is missing, or the index was built from another manifest.
+        ValidationError: media cannot be decoded; all of them are named.
+    """
+    manifest = require_current(layout.asd_manifest(corpus.name))
+    index_artifact = layout.asd_loudness_index(corpus.name)
+    index = require_current(index_artifact)
+    require_pinned(index_artifact, inputs=read_inputs(index.path), name="asd/manifest", required=manifest.version)
+    clips = read_manifest(manifest.path)
+
+    def build(folder: Path) -> list[Clip]:
+        write_pack(
+            folder,
+            clips,
+            corpus.root,
+            read_loudness_index(index.path),
+            inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
+            shard_bytes=corpus.shard_bytes,
+            progress=progress,
+        )
+        return clips
+
+    return run_checked(
+        layout.asd_packed_shards(corpus.name),
+        build=build,
+        check=lambda folder, clips: verify_pack(folder, clips),
+        declared=PACK_CHECKS,
+    )
+
+
+def pack_inputs(folder: Path) -> Mapping[str, str]:
+    """The versions a published pack was built from."""
+    provenance = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))["provenance"]
+    return dict(provenance["inputs"])
+
+
+def frame_rate_histogram(clips: Sequence[Clip]) -> dict[str, int]:
+    """How many clips have each frame rate, as given; no corpus is assumed to have one rate."""
+    return dict(Counter(clip.source_fps.text for clip in clips).most_common())
+
+
+def clips_under_one_model_frame(clips: Sequence[Clip]) -> int:
+    """Clips shorter than one 25 Hz interval: each still has one model frame, its audio padded with silence."""
+    return sum(clip.source_frames / clip.source_fps.value < Fraction(1, MODEL_FPS) for clip in clips)

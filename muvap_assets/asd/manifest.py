@@ -1,0 +1,299 @@
+"""The validated manifest: opens each row's media, keeps what meets the contract, says why the rest does not.
+
+What belongs here: the checks that need faces, labels and audio side by side. Parsing text is a corpus reader's work
+(``corpora/``), the artifact's files are ``manifest_files``.
+
+Source: the audio-visual data contract, "Required manifest fields" and "Audio".
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from muvap_assets.asd.contract import (
+    AUDIO_RATE_HZ,
+    CLIP_LOCAL_TOLERANCE_SEC,
+    FACE_SIZE,
+    Clip,
+    ClipRow,
+    Policy,
+    VisualKind,
+)
+from muvap_assets.asd.corpora.tsv import ParsedManifest
+from muvap_assets.asd.manifest_checks import blocking_violations
+from muvap_assets.asd.manifest_files import (
+    MANIFEST_FILE,
+    PROVENANCE_FILE,
+    TSV_FILE,
+    VIOLATIONS_FILE,
+    write_rows,
+    write_tsv,
+)
+from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.media.audio import AudioProbe, probe_audio
+from muvap_assets.media.faces import list_frames, open_npy_faces
+from muvap_assets.progress import Progress, no_progress
+from muvap_assets.publish import write_json, write_violations
+
+MANIFEST_CODE_VERSION = "1"
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestReport:
+    """The verdict on a manifest: accepted clips, every finding, and how many rows there were."""
+
+    source: str
+    clips: tuple[Clip, ...]
+    violations: tuple[Violation, ...]
+    row_count: int
+    policy: Policy
+
+    @property
+    def rejected(self) -> int:
+        """Rows that were not accepted."""
+        return self.row_count - len(self.clips)
+
+    @property
+    def accepted_as_a_whole(self) -> bool:
+        """Whether the policy lets the accepted rows go on."""
+        return not blocking_violations(self.violations, self.row_count, len(self.clips), self.policy)
+
+
+def validate(
+    parsed: ParsedManifest, *, root: Path, dataset: str, policy: Policy, progress: Progress = no_progress
+) -> ManifestReport:
+    """Open the media of every row and hold it to the contract.
+
+    Each recording is decoded once however many rows name it, each face source is opened once. Never raises for what the
+    media hold: everything wrong is in the report, together.
+    """
+    findings = list(parsed.violations)
+    probes = _probe_recordings(parsed, root, findings, progress)
+    clips = []
+    for row in parsed.rows:
+        faces, problems = _open_faces(row, root)
+        probe = probes.get((row.audio_path, row.audio_sample_rate))
+        if faces is not None and faces[0] != len(row.labels):
+            problems.append(_label_count_mismatch(row, faces[0]))
+        clip = None
+        if faces is not None and probe is not None:
+            clip = _clip(row, dataset, faces, probe)
+            problems.extend(_check_audio_span(row, clip, probe, policy))
+        placed = [_placed(problem, parsed.source, row) for problem in problems]
+        findings.extend(placed)
+        if clip is not None and not errors_of(placed):
+            clips.append(clip)
+    clips, odd = _reject_odd_shapes(parsed.source, clips)
+    findings.extend(odd)
+    findings.sort(key=lambda finding: finding.row or 0)
+    return ManifestReport(parsed.source, tuple(clips), tuple(findings), parsed.row_count, policy)
+
+
+def _probe_recordings(
+    parsed: ParsedManifest, root: Path, findings: list[Violation], progress: Progress
+) -> dict[tuple[str, int | None], AudioProbe]:
+    """Every recording decoded once; what is wrong with one is reported for each row that names it."""
+    rows_of: dict[tuple[str, int | None], list[ClipRow]] = {}
+    for row in parsed.rows:
+        rows_of.setdefault((row.audio_path, row.audio_sample_rate), []).append(row)
+
+    def probe(key: tuple[str, int | None]) -> AudioProbe | MediaError:
+        try:
+            found = probe_audio(root / key[0], key[1])
+        except MediaError as error:
+            return error
+        if found.non_finite:
+            return MediaError(
+                ViolationCode.AUDIO_NON_FINITE,
+                key[0],
+                found=f"{key[0]} holds {found.non_finite} samples that are NaN or infinite",
+                required="finite samples",
+                hint="Export the recording again, or drop its rows.",
+            )
+        return found
+
+    probes: dict[tuple[str, int | None], AudioProbe] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done, (key, result) in enumerate(zip(rows_of, pool.map(probe, rows_of), strict=True), 1):
+            progress(done, len(rows_of), key[0])
+            if isinstance(result, MediaError):
+                findings.extend(
+                    _placed(result.violation(field="audio_path"), parsed.source, row) for row in rows_of[key]
+                )
+            else:
+                probes[key] = result
+    return _one_rate_a_recording(parsed.source, probes, rows_of, findings)
+
+
+def _one_rate_a_recording(
+    source: str,
+    probes: dict[tuple[str, int | None], AudioProbe],
+    rows_of: Mapping[tuple[str, int | None], list[ClipRow]],
+    findings: list[Violation],
+) -> dict[tuple[str, int | None], AudioProbe]:
+    """One array named with two rates would be two recordings of one id: all its rows are refused."""
+    rates: dict[str, set[int]] = {}
+    for probe in probes.values():
+        rates.setdefault(probe.sha256, set()).add(probe.rate_hz)
+    kept = {}
+    for key, probe in probes.items():
+        if len(rates[probe.sha256]) == 1:
+            kept[key] = probe
+            continue
+        for row in rows_of[key]:
+            conflict = Violation(
+                code=ViolationCode.AUDIO_RATE_INVALID,
+                field="audio_sample_rate",
+                found=f"the rates {sorted(rates[probe.sha256])} for the same recording",
+                required="one rate a recording",
+                hint="Keep the true one.",
+            )
+            findings.append(_placed(conflict, source, row))
+    return kept
+
+
+def _open_faces(row: ClipRow, root: Path) -> tuple[tuple[int, int, int] | None, list[Violation]]:
+    """(frames, height, width) of the row's faces, or ``None`` and what is wrong with them."""
+    path = root / row.visual_path
+    if row.visual_kind is VisualKind.NPY:
+        try:
+            return open_npy_faces(path).shape, []
+        except MediaError as error:
+            return None, [error.violation(field="visual_path")]
+    names, errors = list_frames(path)
+    if errors:
+        return None, [error.violation(field="visual_path") for error in errors]
+    return (len(names), FACE_SIZE, FACE_SIZE), []
+
+
+def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
+    return Violation(
+        code=ViolationCode.LABEL_COUNT_MISMATCH,
+        field="labels",
+        found=f"labels has {len(row.labels)} entries, faces has {frames} frames",
+        required="as many labels as faces",
+        hint="Never trimmed or padded, since every later label would shift: extract the face track again or drop the row.",
+    )
+
+
+def _clip(row: ClipRow, dataset: str, faces: tuple[int, int, int], probe: AudioProbe) -> Clip:
+    return Clip(
+        row=row.row,
+        dataset=dataset,
+        sample_id=row.sample_id,
+        audio_path=row.audio_path,
+        visual_path=row.visual_path,
+        visual_kind=row.visual_kind,
+        source_fps=row.source_fps,
+        labels=row.labels,
+        start_sec=row.start_sec or Fraction(0),
+        audio_sample_rate=row.audio_sample_rate,
+        recording_id=probe.sha256[:16],
+        recording_samples=probe.samples_16k,
+        face_height=faces[1],
+        face_width=faces[2],
+        labels_known=row.labels_known,
+        license=row.license,
+        consent=row.consent,
+    )
+
+
+def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Policy) -> Iterator[Violation]:
+    """Does the recording cover the faces, and is it known where on it they lie?"""
+    audio_sec, faces_sec = Fraction(probe.frames, probe.rate_hz), clip.source_frames / clip.source_fps.value
+    frame_sec = 1 / clip.source_fps.value
+    if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
+        yield Violation(
+            code=ViolationCode.START_SEC_REQUIRED,
+            field="start_sec",
+            found=f"none given, and the audio lasts {float(audio_sec):.3f} s while the faces last {float(faces_sec):.3f} s",
+            required="the clip's start on the recording",
+            hint="It cannot be recovered from the rate and the labels: take it from the corpus, or cut the audio to the clip.",
+        )
+    elif clip.padded_samples == clip.audio_samples:
+        yield Violation(
+            code=ViolationCode.AUDIO_NO_OVERLAP,
+            field="start_sec",
+            found=f"the clip starts at {float(clip.start_sec):.3f} s and the recording ends at {float(audio_sec):.3f} s",
+            required="a clip on its recording",
+            hint="Check start_sec and audio_path.",
+        )
+    elif clip.padded_samples > frame_sec * AUDIO_RATE_HZ + 1:
+        share = clip.padded_samples / clip.audio_samples
+        rejected = share > policy.max_missing_audio_share
+        yield Violation(
+            code=ViolationCode.AUDIO_SHORT,
+            field="audio_path",
+            found=f"the audio ends {clip.padded_samples / AUDIO_RATE_HZ:.3f} s before the faces, {share:.1%} of the clip",
+            required=f"at most one frame ({float(frame_sec):.3f} s), and never more than {policy.max_missing_audio_share:.1%}",
+            hint="Raise max_missing_audio_share or drop the row."
+            if rejected
+            else "Accepted; the rest will be silence.",
+            severity=Severity.ERROR if rejected else Severity.WARNING,
+        )
+
+
+def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], list[Violation]]:
+    """A pack holds one face shape: that of most clips, of the first one where two are as frequent."""
+    shapes = Counter((clip.face_height, clip.face_width) for clip in clips)
+    if len(shapes) < 2:
+        return list(clips), []
+    height, width = shapes.most_common(1)[0][0]
+    odd = [
+        Violation(
+            code=ViolationCode.FACE_SHAPE_MISMATCH,
+            source=source,
+            row=clip.row,
+            sample_id=clip.sample_id,
+            field="visual_path",
+            found=f"faces of {clip.face_height}x{clip.face_width}",
+            required=f"{height}x{width} as {shapes[height, width]} other clips have",
+            hint="Resize them, or make them a corpus of their own.",
+        )
+        for clip in clips
+        if (clip.face_height, clip.face_width) != (height, width)
+    ]
+    return [clip for clip in clips if (clip.face_height, clip.face_width) == (height, width)], odd
+
+
+def _placed(violation: Violation, source: str, row: ClipRow) -> Violation:
+    values = {name: getattr(violation, name) for name in ("code", "field", "found", "required", "hint", "severity")}
+    return Violation(**values, source=source, row=row.row, sample_id=row.sample_id)
+
+
+def write_manifest(
+    folder: Path, report: ManifestReport, *, root: Path, published: Path, inputs: Mapping[str, str], dataset: str
+) -> None:
+    """Write the artifact's files into ``folder``.
+
+    Args:
+        root: the folder that the source's relative paths are meant from.
+        published: the folder ``manifest.tsv`` will be read from; its relative paths start there.
+        inputs: digests of what the manifest was made from.
+    """
+    write_rows(folder / MANIFEST_FILE, report.clips)
+    write_tsv(folder / TSV_FILE, report.clips, root, published)
+    write_violations(folder / VIOLATIONS_FILE, report.violations)
+    parameters = {"dataset": dataset, **{key: _plain(value) for key, value in asdict(report.policy).items()}}
+    write_json(
+        folder / PROVENANCE_FILE,
+        {
+            "artifact": "asd/manifest",
+            "inputs": dict(inputs),
+            "parameters": parameters,
+            "code_version": MANIFEST_CODE_VERSION,
+            "rows": report.row_count,
+            "rejected": report.rejected,
+        },
+    )
+
+
+def _plain(value: Any) -> str | float:
+    return value if isinstance(value, float) else str(value)

@@ -1,0 +1,154 @@
+"""The checks of a manifest artifact: what of it has to hold before it is published, on what is read back from disk."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, OnViolation, Policy
+from muvap_assets.asd.manifest_files import MANIFEST_FILE, PROVENANCE_FILE, VIOLATIONS_FILE, read_manifest
+from muvap_assets.errors import Severity, Violation, ViolationCode, errors_of
+from muvap_assets.publish import CheckOutcome, read_violations
+
+MANIFEST_CHECKS = ("rows_valid", "sample_ids_unique", "labels_match_faces", "audio_covers_faces", "rejected_rows")
+
+_SUBJECTS = {
+    "sample_ids_unique": {ViolationCode.SAMPLE_ID_DUPLICATE, ViolationCode.SAMPLE_ID_INVALID},
+    "labels_match_faces": {
+        ViolationCode.LABELS_INVALID,
+        ViolationCode.LABEL_COUNT_MISMATCH,
+        *(code for code in ViolationCode if code.startswith(("faces_", "face_", "frame_"))),
+    },
+    "audio_covers_faces": {
+        ViolationCode.START_SEC_REQUIRED,
+        *(code for code in ViolationCode if code.startswith("audio_")),
+    },
+}
+
+
+def verify_manifest(folder: Path, policy: Policy) -> list[CheckOutcome]:
+    """Every check of a staged or published manifest, on what is read back from ``folder``."""
+    clips, violations = read_manifest(folder), read_violations(folder / VIOLATIONS_FILE)
+    provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
+    rows, errors = int(provenance["rows"]), errors_of(violations)
+    rejected_share = (rows - len(clips)) / rows if rows else 1.0
+    warnings = len(violations) - len(errors)
+    blocking = blocking_violations(violations, rows, len(clips), policy)
+
+    def concerning(name: str) -> list[Violation]:
+        return [violation for violation in blocking if violation.code in _SUBJECTS[name]]
+
+    return [
+        CheckOutcome.of(
+            "rows_valid",
+            blocking,
+            rows=rows,
+            accepted=len(clips),
+            rejected=rows - len(clips),
+            errors=len(errors),
+            warnings=warnings,
+        ),
+        CheckOutcome.of(
+            "sample_ids_unique",
+            [*concerning("sample_ids_unique"), *_repeated_ids(clips)],
+            unique=len({c.sample_id for c in clips}),
+        ),
+        CheckOutcome.of(
+            "labels_match_faces",
+            [*concerning("labels_match_faces"), *_count_mismatches(folder)],
+            frames=sum(clip.source_frames for clip in clips),
+        ),
+        CheckOutcome.of(
+            "audio_covers_faces",
+            [*concerning("audio_covers_faces"), *_uncovered(clips, policy)],
+            recordings=len({clip.recording_id for clip in clips}),
+            padded_samples=sum(clip.padded_samples for clip in clips),
+            clips_padded=sum(clip.padded_samples > 0 for clip in clips),
+        ),
+        CheckOutcome(
+            name="rejected_rows",
+            passed=rows == len(clips),
+            severity=Severity.WARNING,
+            numbers={"rejected": rows - len(clips), "rejected_share": rejected_share},
+            violations=tuple(errors),
+        ),
+    ]
+
+
+def blocking_violations(violations: Iterable[Violation], rows: int, accepted: int, policy: Policy) -> list[Violation]:
+    """The findings that keep the manifest as a whole from being published."""
+    errors = errors_of(violations)
+    if policy.on_violation is OnViolation.FAIL:
+        return errors
+    whole_file = [error for error in errors if error.sample_id is None and error.row in (None, 1)]
+    share = (rows - accepted) / rows if rows else 1.0
+    if share > policy.max_rejected_share or not accepted:
+        too_many = Violation(
+            code=ViolationCode.REJECTED_SHARE,
+            found=f"{rows - accepted} of {rows} rows rejected, {share:.1%}",
+            required=f"at most {policy.max_rejected_share:.1%} and one accepted row",
+            hint="Mend the source, or raise max_rejected_share.",
+        )
+        return [*whole_file, too_many, *errors]
+    return whole_file
+
+
+def _repeated_ids(clips: Sequence[Clip]) -> list[Violation]:
+    counts = Counter(clip.sample_id for clip in clips)
+    return [
+        _artifact_fault(clip, ViolationCode.SAMPLE_ID_DUPLICATE, f"{counts[clip.sample_id]} rows of this id", "one")
+        for clip in clips
+        if counts[clip.sample_id] > 1
+    ]
+
+
+def _count_mismatches(folder: Path) -> list[Violation]:
+    """Label lists against the face counts that were read from the media, as both stand in the file."""
+    table = pq.read_table(folder / MANIFEST_FILE, columns=["row", "sample_id", "labels", "source_frames"])
+    lengths = np.diff(table.column("labels").combine_chunks().offsets.to_numpy())
+    frames = table.column("source_frames").to_numpy()
+    return [
+        Violation(
+            code=ViolationCode.LABEL_COUNT_MISMATCH,
+            row=table.column("row")[i].as_py(),
+            sample_id=table.column("sample_id")[i].as_py(),
+            field="labels",
+            found=f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
+            required="as many labels as faces",
+            hint="The manifest is damaged: materialize it again.",
+        )
+        for i in np.flatnonzero(lengths != frames)
+    ]
+
+
+def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Violation]:
+    return [
+        _artifact_fault(
+            clip,
+            ViolationCode.AUDIO_SHORT,
+            f"{clip.padded_samples} of {clip.audio_samples} samples lie past the recording",
+            f"at most {policy.max_missing_audio_share:.1%}, or one frame",
+        )
+        for clip in clips
+        if clip.padded_samples
+        > max(
+            clip.audio_samples * policy.max_missing_audio_share, math.floor(AUDIO_RATE_HZ / clip.source_fps.value) + 1
+        )
+    ]
+
+
+def _artifact_fault(clip: Clip, code: ViolationCode, found: str, required: str) -> Violation:
+    return Violation(
+        code=code,
+        row=clip.row,
+        sample_id=clip.sample_id,
+        found=found,
+        required=required,
+        hint="The manifest is damaged: materialize it again.",
+    )

@@ -1,0 +1,150 @@
+"""The manifest artifact on disk: its schema, its writer and its reader, side by side.
+
+``manifest.parquet``  accepted rows, typed; paths as written, absolute or relative to the corpus root
+``manifest.tsv``      the same rows in the canonical form, its paths relative to where it lies
+``violations.jsonl``  every finding, errors and warnings
+``provenance.json``   inputs, parameters and counts
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from muvap_assets.asd.contract import MANIFEST_COLUMNS, Clip, VisualKind
+from muvap_assets.asd.timeline import FrameRate
+
+MANIFEST_FILE = "manifest.parquet"
+TSV_FILE = "manifest.tsv"
+VIOLATIONS_FILE = "violations.jsonl"
+PROVENANCE_FILE = "provenance.json"
+LOCATION_DEPENDENT = (TSV_FILE,)
+
+
+def _column(name: str, kind: pa.DataType, description: str, unit: str = "", nullable: bool = False) -> pa.Field:
+    return pa.field(name, kind, nullable, metadata={"description": description, **({"unit": unit} if unit else {})})
+
+
+MANIFEST_SCHEMA = pa.schema(
+    [
+        _column("row", pa.int64(), "line of the source manifest"),
+        _column("dataset", pa.string(), "corpus name inside packs"),
+        _column("sample_id", pa.string(), "stable, unique name of the face track"),
+        _column("recording_id", pa.string(), "first 16 digits of the recording file's SHA-256"),
+        _column("audio_path", pa.string(), "recording; absolute, or relative to the corpus root"),
+        _column("audio_sample_rate", pa.int32(), "rate of a .npy waveform", "Hz", nullable=True),
+        _column("visual_path", pa.string(), "faces; absolute, or relative to the corpus root"),
+        _column("visual_kind", pa.string(), "npy or jpeg_directory"),
+        _column("face_height", pa.int32(), "rows of a face", "px"),
+        _column("face_width", pa.int32(), "columns of a face", "px"),
+        _column("source_fps", pa.float64(), "native rate of faces and labels, rounded", "Hz"),
+        _column("source_fps_exact", pa.string(), "the same as given"),
+        _column("source_frames", pa.int64(), "faces found in the media", "frames"),
+        _column(
+            "labels", pa.large_list(pa.field("item", pa.uint8(), False)), "1 where the face speaks, one a native frame"
+        ),
+        _column("labels_known", pa.bool_(), "false where the source holds filler"),
+        _column("start_sec", pa.float64(), "start on the recording, rounded", "s"),
+        _column("start_sec_exact", pa.string(), "the same as a fraction"),
+        _column("recording_samples", pa.int64(), "length of the recording at 16 kHz", "samples"),
+        _column("audio_samples", pa.int64(), "samples at 16 kHz the faces cover", "samples"),
+        _column("padded_samples", pa.int64(), "of these, past the recording's end", "samples"),
+        _column("license", pa.string(), "as given", nullable=True),
+        _column("consent", pa.string(), "as given", nullable=True),
+    ],
+    metadata={"muvap_format": "muvap-asd-manifest", "muvap_version": "1"},
+)
+
+
+def write_rows(path: Path, clips: Sequence[Clip]) -> None:
+    """Write accepted rows as Parquet."""
+    pq.write_table(_table(clips), path, compression="zstd")
+
+
+def _table(clips: Sequence[Clip]) -> pa.Table:
+    offsets = np.concatenate([[0], np.cumsum([clip.source_frames for clip in clips], dtype=np.int64)])
+    labels = np.concatenate([clip.labels for clip in clips]) if clips else np.empty(0, np.uint8)
+    special = {
+        "labels": pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), pa.array(labels)).cast(
+            MANIFEST_SCHEMA.field("labels").type
+        ),
+        "visual_kind": pa.array([str(clip.visual_kind) for clip in clips], pa.string()),
+        "source_fps": pa.array([float(clip.source_fps) for clip in clips], pa.float64()),
+        "source_fps_exact": pa.array([clip.source_fps.text for clip in clips], pa.string()),
+        "start_sec": pa.array([float(clip.start_sec) for clip in clips], pa.float64()),
+        "start_sec_exact": pa.array([str(clip.start_sec) for clip in clips], pa.string()),
+    }
+    columns = [
+        special[field.name]
+        if field.name in special
+        else pa.array([getattr(clip, field.name) for clip in clips], field.type)
+        for field in MANIFEST_SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA)
+
+
+def read_manifest(folder: Path) -> list[Clip]:
+    """The accepted rows of a manifest artifact, in manifest order."""
+    table = pq.read_table(folder / MANIFEST_FILE, memory_map=False).combine_chunks()
+    labels = table.column("labels").combine_chunks()
+    offsets, values = labels.offsets.to_numpy(), labels.values.to_numpy(zero_copy_only=False)
+    clips = []
+    for i, record in enumerate(table.drop_columns(["labels"]).to_pylist()):
+        clips.append(
+            Clip(
+                labels=values[offsets[i] : offsets[i + 1]],
+                source_fps=FrameRate.parse(record["source_fps_exact"]),
+                start_sec=Fraction(record["start_sec_exact"]),
+                visual_kind=VisualKind(record["visual_kind"]),
+                **{name: record[name] for name in _PLAIN_FIELDS},
+            )
+        )
+    return clips
+
+
+_PLAIN_FIELDS = (
+    *("row", "dataset", "sample_id", "audio_path", "visual_path", "audio_sample_rate", "recording_id"),
+    *("recording_samples", "face_height", "face_width", "labels_known", "license", "consent"),
+)
+
+
+def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) -> None:
+    """Write accepted rows in the canonical form; relative paths lead from ``published`` to the media below ``root``."""
+    optional = [name for name in ("license", "consent") if any(getattr(clip, name) for clip in clips)]
+    with path.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
+        writer.writerow([*MANIFEST_COLUMNS, "start_sec", "visual_kind", "audio_sample_rate", *optional])
+        for clip in clips:
+            writer.writerow(
+                [
+                    clip.sample_id,
+                    _relative(clip.audio_path, root, published),
+                    _relative(clip.visual_path, root, published),
+                    clip.source_fps.text,
+                    f"[{','.join(map(str, clip.labels.tolist()))}]",
+                    _decimal(clip.start_sec),
+                    str(clip.visual_kind),
+                    clip.audio_sample_rate or "",
+                    *(getattr(clip, name) or "" for name in optional),
+                ]
+            )
+
+
+def _relative(path: str, root: Path, published: Path) -> str:
+    return path if os.path.isabs(path) else Path(os.path.relpath(root / path, published)).as_posix()  # noqa: PTH117
+
+
+def _decimal(value: Fraction) -> str:
+    """A decimal fraction exactly; ``start_sec`` was read from one."""
+    digits = 0
+    while (value * 10**digits).denominator != 1:
+        digits += 1
+    scaled = str(int(value * 10**digits)).rjust(digits + 1, "0")
+    return f"{scaled[:-digits]}.{scaled[-digits:]}" if digits else scaled

@@ -1,0 +1,107 @@
+"""The Dagster face of the one publishing protocol: nothing is materialized before it is checked.
+
+The domain stages, checks and publishes (:mod:`muvap_assets.publish`); here its outcome becomes events. A failed blocking
+check or an error of ours yields every check result and then fails the run without a retry, so that no materialization is
+recorded; passing results travel inside the ``MaterializeResult``, which ties them to it.
+
+See https://docs.dagster.io/guides/test/asset-checks.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from muvap_assets.defs import metadata
+from muvap_assets.errors import MuvapError, Severity, ValidationError, Violation, ViolationCode
+from muvap_assets.progress import Progress, ProgressLog
+from muvap_assets.publish import CheckOutcome, Outcome, not_run
+
+GateEvent = dg.AssetCheckResult | dg.MaterializeResult[None]
+
+
+def check_specs(
+    asset: dg.AssetKey, descriptions: Mapping[str, str], partitions: dg.PartitionsDefinition
+) -> list[dg.AssetCheckSpec]:
+    """Blocking check specs of an asset, one a partition as the asset itself."""
+    return [
+        dg.AssetCheckSpec(name, asset=asset, description=text, blocking=True, partitions_def=partitions)
+        for name, text in descriptions.items()
+    ]
+
+
+def gate(
+    context: dg.AssetExecutionContext,
+    declared: Sequence[str],
+    run: Callable[[Progress], Outcome[Any]],
+    describe: Callable[[Path, Any], Mapping[str, Any]],
+) -> Iterator[GateEvent]:
+    """Run one checked build and report what became of it.
+
+    Args:
+        declared: the names of the asset's checks.
+        run: stages, checks and publishes; it is given a progress callback that writes to the run's log.
+        describe: metadata of a published version, from its folder and the value its build returned.
+
+    Raises:
+        dagster.Failure: a blocking check failed, or the build raised an error of ours. Never retried.
+    """
+    asset = context.asset_key
+    try:
+        outcome = run(ProgressLog(context.log.info, asset.to_user_string()))
+    except MuvapError as error:
+        reason = str(error).splitlines()[0]
+        violations = error.violations if isinstance(error, ValidationError) else (_as_violation(error),)
+        yield from (_result(asset, not_run(name, reason)) for name in declared)
+        raise dg.Failure(str(error), metadata=metadata.violations_table(violations), allow_retries=False) from error
+    if outcome.published is None:
+        yield from (_result(asset, check) for check in outcome.checks)
+        raise _failure(asset, context.partition_key, outcome.blocking)
+    published = outcome.published
+    context.log.info(
+        f"{asset.to_user_string()} [{context.partition_key}]: version {published.version} "
+        f"{'published' if published.created else 'stood already, nothing changed'}, {len(outcome.checks)} checks"
+    )
+    yield dg.MaterializeResult(
+        asset_key=asset,
+        data_version=dg.DataVersion(published.version),
+        check_results=[_result(asset, check) for check in outcome.checks],
+        metadata={
+            **metadata.of_numbers(describe(published.path, outcome.value)),
+            "path": dg.MetadataValue.path(str(published.path)),
+            "version": published.version,
+            "newly_published": published.created,
+        },
+    )
+
+
+def _result(asset: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult:
+    severity = dg.AssetCheckSeverity.ERROR if outcome.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
+    found = outcome.violations[0].message() if outcome.violations else None
+    return dg.AssetCheckResult(
+        asset_key=asset,
+        check_name=outcome.name,
+        passed=outcome.passed,
+        severity=severity,
+        description=found,
+        metadata=metadata.of_check(outcome),
+    )
+
+
+def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome]) -> dg.Failure:
+    lines = [f"{asset.to_user_string()} [{partition}]: {len(blocking)} check(s) failed, nothing was published."]
+    for check in blocking:
+        lines.append(f"{check.name}: {len(check.violations)} violation(s)")
+        lines.extend(f"  {violation.message()}" for violation in check.violations[:5])
+    unique = list(dict.fromkeys(violation for check in blocking for violation in check.violations))
+    return dg.Failure("\n".join(lines), metadata=metadata.violations_table(unique), allow_retries=False)
+
+
+def _as_violation(error: MuvapError) -> Violation:
+    return Violation(
+        code=ViolationCode.BUILD_FAILED,
+        found=str(error),
+        required="a build that ends",
+        hint="See the message; nothing was published.",
+    )

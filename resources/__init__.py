@@ -1,0 +1,1 @@
+"""Configuration that hands plain domain objects to assets. What belongs here: ``ConfigurableResource`` classes only."""
