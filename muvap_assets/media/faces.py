@@ -1,0 +1,328 @@
+"""Decoding faces: arrays of them in ``.npy`` files, and folders of JPEG crops.
+
+What belongs here: what one file or folder holds, and its pixels. Whether that matches the labels is for the manifest and
+the packs to say. cv2 is imported only to decode, so that validation and the code location never load it.
+
+| kind           | holds                                     | becomes                                                     |
+|----------------|-------------------------------------------|-------------------------------------------------------------|
+| npy            | uint8 [T, H, W], C order                  | itself, byte for byte                                       |
+| jpeg_directory | one JPEG a frame, named by its time stamp | ``IMREAD_GRAYSCALE``, then ``INTER_LINEAR`` to [112, 112]   |
+
+cv2 has three ways to grey that differ by up to 16 levels; this one is what published packs hold.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.media.npy import NpyError, NpyHeader, read_at, read_npy_header
+
+FACE_CONVERSION = "npy: unchanged; jpeg_directory: cv2.IMREAD_GRAYSCALE, then cv2.INTER_LINEAR to 112x112"
+JPEG_PIXELS_MAX = 64_000_000
+JPEG_BYTES_MAX = 1 << 26
+_JPEG_SUFFIXES = (".jpg", ".jpeg")
+_STEM_PATTERN = re.compile(r"[0-9]+(\.[0-9]+)?")
+_NAMES_SHOWN = 5
+
+
+# --- arrays ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NpyFaces:
+    """A face array on disk whose header was checked: uint8 [T, H, W], C order, as long as the header says."""
+
+    path: Path
+    shape: tuple[int, int, int]
+    data_offset: int
+
+    def read_into(self, first: int, out: npt.NDArray[np.uint8]) -> None:
+        """Read frames ``first`` to ``first + len(out)`` into ``out``, uint8 [n, H, W], C-contiguous.
+
+        Raises:
+            MediaError: the file went away, or became shorter, since its header was read.
+        """
+        offset = self.data_offset + first * self.shape[1] * self.shape[2]
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                count = read_at(descriptor, out, offset)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        if count != out.nbytes:
+            raise _unreadable(self.path, f"it ends within frame {first + count // out[0].nbytes} of {self.shape[0]}")
+
+
+def open_npy_faces(path: Path) -> NpyFaces:
+    """Check the header of a face array; no pixel is read.
+
+    Raises:
+        MediaError: nothing is there, it is not a ``.npy`` file, or it is anything but uint8 [T, H, W] in C order with at
+            least one frame. ``[H, W, T]`` cannot be told from ``[T, H, W]`` here; the label count tells.
+    """
+    try:
+        header = read_npy_header(path)
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except (OSError, NpyError) as error:
+        raise _unreadable(path, error) from error
+    fault = _dtype_fault(path, header) or _layout_fault(path, header)
+    if fault:
+        raise fault
+    if wrong_length := header.length_fault():
+        raise _unreadable(path, wrong_length)
+    frames, height, width = header.shape
+    return NpyFaces(path, (frames, height, width), header.data_offset)
+
+
+def _dtype_fault(path: Path, header: NpyHeader) -> MediaError | None:
+    if header.dtype == np.uint8:
+        return None
+    found, hint = f"dtype {header.dtype}", "Save the grey levels as uint8."
+    if header.dtype.hasobject:
+        found, hint = (
+            "an object array: frames of unequal shape?",
+            "Resize all crops to one shape, then save them as uint8.",
+        )
+    elif header.dtype.kind == "f":
+        hint = "If they lie in 0..1, multiply by 255, round, and save as uint8; a plain cast would turn them all to 0."
+    return MediaError(ViolationCode.FACES_DTYPE, str(path), found=found, required="uint8 grey levels 0..255", hint=hint)
+
+
+def _layout_fault(path: Path, header: NpyHeader) -> MediaError | None:
+    shape, code = header.shape, ViolationCode.FACES_LAYOUT
+    found, hint = f"shape {list(shape)}", "Save the crops of one track as [frames, height, width]."
+    if len(shape) == 4 and 1 in (shape[1], shape[-1]):
+        hint = "Drop the axis of length 1."
+    elif len(shape) == 4 and shape[-1] in (3, 4):
+        hint = "These are colour: convert each frame to grey first."
+    elif len(shape) == 2:
+        hint = "A single frame is [1, height, width]."
+    elif len(shape) == 3 and 0 in shape:
+        code, hint = ViolationCode.FACES_EMPTY, "Drop the row, or extract the track again."
+    elif len(shape) == 3 and header.fortran_order:
+        found, hint = f"{found} in Fortran order", "Save numpy.ascontiguousarray(faces)."
+    elif len(shape) == 3:
+        return None
+    required = "[frames, height, width] with at least one frame, in C order"
+    return MediaError(code, str(path), found=found, required=required, hint=hint)
+
+
+def _missing(path: Path) -> MediaError:
+    hint = "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?"
+    return MediaError(
+        ViolationCode.FACES_MISSING, str(path), found="nothing is there", required="the faces of the row", hint=hint
+    )
+
+
+def _unreadable(path: Path, reason: object) -> MediaError:
+    if isinstance(reason, OSError):
+        reason = reason.strerror or reason
+    hint = "Extract the track again."
+    if str(reason) == "a folder":
+        hint = "For a folder of JPEG crops set visual_kind to jpeg_directory."
+    elif ".npz" in str(reason):
+        hint = "Save the one array with numpy.save."
+    return MediaError(
+        ViolationCode.FACES_UNREADABLE, str(path), found=str(reason), required="a whole .npy face array", hint=hint
+    )
+
+
+# --- folders of JPEG crops --------------------------------------------------------------------------------------------
+
+
+class FrameListing(NamedTuple):
+    """The frame files of one folder in numeric order of their stems, and everything wrong with the folder."""
+
+    names: tuple[str, ...]
+    errors: tuple[MediaError, ...]
+
+
+def list_frames(folder: Path) -> FrameListing:
+    """List the JPEG crops of a track; nothing is decoded.
+
+    Sorted as numbers (``999.96.jpg`` before ``1000.00.jpg``), listed without patterns (a folder may be called
+    ``dir[1]``). Hidden files are ignored; any other file is an error, since it may be a frame under a wrong name.
+
+    Returns:
+        Names within ``folder`` and the faults, all of them, one a kind. With any fault the names are not to be used.
+    """
+    try:
+        with os.scandir(folder) as entries:
+            kinds = [(entry.name, _kind_of(entry)) for entry in entries if not entry.name.startswith(".")]
+    except FileNotFoundError:
+        return FrameListing((), (_missing(folder),))
+    except NotADirectoryError:
+        hint = "For a .npy array set visual_kind to npy."
+        return FrameListing((), (_folder_fault(ViolationCode.FACES_UNREADABLE, folder, "not a folder", hint),))
+    except OSError as error:
+        hint = "Check the permissions and the disk."
+        return FrameListing((), (_folder_fault(ViolationCode.FACES_UNREADABLE, folder, str(error.strerror), hint),))
+    return _listing(folder, sorted(kinds))
+
+
+def _kind_of(entry: os.DirEntry[str]) -> ViolationCode | None:
+    stem, suffix = os.path.splitext(entry.name)  # noqa: PTH122 - a Path a frame would cost more than the listing
+    if suffix.lower() not in _JPEG_SUFFIXES or not _STEM_PATTERN.fullmatch(stem) or not entry.is_file():
+        return ViolationCode.FRAME_NAME_INVALID
+    return None if entry.stat().st_size else ViolationCode.FRAME_FILE_EMPTY
+
+
+def _listing(folder: Path, kinds: Sequence[tuple[str, ViolationCode | None]]) -> FrameListing:
+    faulty: dict[ViolationCode, list[str]] = defaultdict(list)
+    by_stamp: dict[Decimal, list[str]] = defaultdict(list)
+    for name, code in kinds:
+        if code is not None:
+            faulty[code].append(name)
+        if code is not ViolationCode.FRAME_NAME_INVALID:
+            by_stamp[_stamp(name)].append(name)
+    duplicates = [name for names in by_stamp.values() if len(names) > 1 for name in names]
+    if duplicates:
+        faulty[ViolationCode.FRAME_NAME_DUPLICATE] = duplicates
+    errors = [_folder_fault(code, folder, _shown(names), _HINTS[code]) for code, names in sorted(faulty.items())]
+    if not by_stamp:
+        errors.append(_folder_fault(ViolationCode.FACES_EMPTY, folder, "no frame", _HINTS[ViolationCode.FACES_EMPTY]))
+    return FrameListing(tuple(name for stamp in sorted(by_stamp) for name in by_stamp[stamp]), tuple(errors))
+
+
+_HINTS = {
+    ViolationCode.FRAME_NAME_INVALID: "Name each crop by its time or number, and move everything else out of the folder.",
+    ViolationCode.FRAME_NAME_DUPLICATE: "These are the same number: keep one crop a frame.",
+    ViolationCode.FRAME_FILE_EMPTY: "0 bytes: extract these frames again.",
+    ViolationCode.FACES_EMPTY: "Drop the row, or extract the track again.",
+}
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return ", ".join(repr(name) for name in names[:_NAMES_SHOWN]) + more
+
+
+def _folder_fault(code: ViolationCode, folder: Path, found: str, hint: str) -> MediaError:
+    required = "a folder of JPEG crops named by number, such as 12.48.jpg, one a frame"
+    return MediaError(code, str(folder), found=found, required=required, hint=hint)
+
+
+def _stamp(name: str) -> Decimal:
+    return Decimal(name.rpartition(".")[0])
+
+
+def stamp_gaps(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Neighbours that lie more than one and a half usual steps apart: where a frame is missing.
+
+    ``names`` are those of a :class:`FrameListing`; the usual step is the median one.
+    """
+    stamps = [_stamp(name) for name in names]
+    steps = [later - earlier for earlier, later in pairwise(stamps)]
+    if len(steps) < 2:
+        return []
+    limit = sorted(steps)[len(steps) // 2] * 3 / 2
+    return [(names[i], names[i + 1]) for i, step in enumerate(steps) if step > limit]
+
+
+# --- one JPEG -----------------------------------------------------------------------------------------------------------
+
+
+def load_decoder() -> None:
+    """Import cv2. Call it once before decoding in threads: its import is not safe in two at a time."""
+    import cv2  # noqa: F401 - only who decodes pays for it
+
+
+def read_jpeg_gray(path: Path, out: npt.NDArray[np.uint8]) -> None:
+    """Decode the JPEG file ``path`` into ``out``; see :func:`decode_jpeg_gray`.
+
+    Raises:
+        MediaError: it cannot be read, or not as a whole JPEG.
+    """
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(JPEG_BYTES_MAX + 1)
+    except FileNotFoundError as error:
+        raise _missing(path) from error
+    except OSError as error:
+        raise _bad_jpeg(path, error.strerror or str(error)) from error
+    decode_jpeg_gray(data, out, path)
+
+
+def decode_jpeg_gray(data: bytes, out: npt.NDArray[np.uint8], where: Path) -> None:
+    """Decode one whole JPEG to grey and resize it into ``out``, uint8 [112, 112], C-contiguous.
+
+    ``IMREAD_GRAYSCALE``, then ``INTER_LINEAR``. The file's frame is checked first: cv2 fills what is missing of a
+    truncated picture with grey and calls it decoded. ``where`` is named in messages.
+
+    Raises:
+        MediaError: it is not a JPEG, has no end marker, is above 64 megapixels, or cannot be decoded.
+    """
+    import cv2
+
+    if fault := _jpeg_fault(data):
+        raise _bad_jpeg(where, fault)
+    try:
+        grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    except cv2.error as error:
+        raise _bad_jpeg(where, f"cv2 refuses it ({str(error).strip().splitlines()[0]})") from error
+    if grey is None:
+        raise _bad_jpeg(where, "cv2 cannot decode it")
+    cv2.resize(grey, (out.shape[1], out.shape[0]), dst=out, interpolation=cv2.INTER_LINEAR)
+
+
+def _jpeg_fault(data: bytes) -> str | None:
+    if not data:
+        return "an empty file (0 bytes)"
+    if len(data) > JPEG_BYTES_MAX:
+        return f"more than {JPEG_BYTES_MAX >> 20} MiB"
+    if not data.startswith(b"\xff\xd8"):
+        return f"no JPEG, it begins with {data[:8]!r}"
+    size, scan = _jpeg_size(data)
+    if size is None:
+        return "a JPEG cut within its header"
+    if not 0 < size[0] * size[1] <= JPEG_PIXELS_MAX:
+        return f"{size[0]}x{size[1]} pixels, at most {JPEG_PIXELS_MAX} are decoded"
+    # Some writers pad to a block with zeros; a picture cut short and padded has no end marker before them.
+    if not data.rstrip(b"\0").endswith(b"\xff\xd9") or len(data) <= scan + 2:
+        return f"a JPEG without end marker, cut short at {len(data)} bytes"
+    return None
+
+
+def _jpeg_size(data: bytes) -> tuple[tuple[int, int] | None, int]:
+    """(height, width) from the frame header, and where the first scan begins; ``None`` where it has neither."""
+    position, size = 2, None
+    while position + 4 <= len(data) and data[position] == 0xFF:
+        marker = data[position + 1]
+        if marker == 0xFF:  # fill byte
+            position += 1
+            continue
+        length = int.from_bytes(data[position + 2 : position + 4])
+        if marker == 0xDA:
+            return size, position + 2 + length
+        if 0xC0 <= marker <= 0xCF and marker not in (0xC4, 0xC8, 0xCC) and position + 9 <= len(data):
+            size = (
+                int.from_bytes(data[position + 5 : position + 7]),
+                int.from_bytes(data[position + 7 : position + 9]),
+            )
+        position += 2 + length
+    return None, position
+
+
+def _bad_jpeg(where: Path, found: str) -> MediaError:
+    return MediaError(
+        ViolationCode.FACES_UNREADABLE,
+        str(where),
+        found=found,
+        required="one whole JPEG",
+        hint="Extract this frame again; a file left by a killed run or a saved error page has to go.",
+    )

@@ -1,0 +1,139 @@
+"""The header of one ``.npy`` file: read without trusting it, written for an array that is filled in place later.
+
+What belongs here: the container alone. What an array means (faces, a waveform) is its reader's business.
+Objects are never unpickled: an array of Python objects has dtype ``object`` here and is refused by whoever wants numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import stat
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_MAGIC = b"\x93NUMPY"
+_HEADER_BYTES_MAX = 1 << 16
+
+
+class NpyError(ValueError):
+    """The file is not a ``.npy`` file this package reads; the message says what was found, without the path."""
+
+
+@dataclass(frozen=True, slots=True)
+class NpyHeader:
+    """What a ``.npy`` file says about itself, and how long it really is."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    fortran_order: bool
+    data_offset: int
+    file_bytes: int
+
+    @property
+    def promised_bytes(self) -> int:
+        """How long a file with this header has to be."""
+        return self.data_offset + math.prod(self.shape) * self.dtype.itemsize
+
+    def length_fault(self) -> str | None:
+        """What is wrong with the file's length, or ``None``."""
+        if self.file_bytes == self.promised_bytes:
+            return None
+        kind = "cut short" if self.file_bytes < self.promised_bytes else "longer than its header says"
+        return f"{kind}: {self.file_bytes} bytes, its header promises {self.promised_bytes}"
+
+
+def read_npy_header(path: Path) -> NpyHeader:
+    """Read the header of a ``.npy`` file, and nothing after it.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+        OSError: it cannot be opened.
+        NpyError: it is not a regular file, or not a ``.npy`` file of format 1.0 or 2.0.
+    """
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):  # opening a pipe would wait for ever
+        raise NpyError("a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file")
+    with path.open("rb") as stream:
+        start = stream.read(_HEADER_BYTES_MAX)
+    if not start:
+        raise NpyError("an empty file (0 bytes)")
+    if start.startswith(b"PK\x03\x04"):
+        raise NpyError("a zip archive (.npz?)")
+    if not start.startswith(_MAGIC):
+        raise NpyError(f"no .npy file, it begins with {start[:8]!r}")
+    return _parse(start, status.st_size)
+
+
+def _parse(start: bytes, file_bytes: int) -> NpyHeader:
+    stream = BytesIO(start)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version == (1, 0):
+            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+        elif version == (2, 0):
+            shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
+        else:
+            raise NpyError(f"a .npy file of format {version}")
+    except NpyError:
+        raise
+    except Exception as error:  # numpy evaluates the header's text, which may be anything
+        raise NpyError(f"a damaged .npy header ({error})") from error
+    if any(length < 0 for length in shape):
+        raise NpyError(f"a damaged .npy header (shape {shape})")
+    return NpyHeader(dtype, tuple(int(length) for length in shape), bool(fortran_order), stream.tell(), file_bytes)
+
+
+def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:
+    """The header :func:`numpy.save` would write for a C-contiguous array; a multiple of 64 bytes."""
+    stream = BytesIO()
+    description = np.lib.format.dtype_to_descr(np.dtype(dtype))
+    np.lib.format.write_array_header_1_0(stream, {"descr": description, "fortran_order": False, "shape": shape})
+    return stream.getvalue()
+
+
+def preallocate_npy(path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...]) -> int:
+    """Create a ``.npy`` file of zeros whose blocks are reserved on disk, to be filled in place.
+
+    Returns:
+        The offset of its data in bytes.
+
+    Raises:
+        OSError: it exists, or the disk cannot hold it: found out now, not after hours of decoding.
+    """
+    header = npy_header_bytes(dtype, shape)
+    size = len(header) + math.prod(shape) * np.dtype(dtype).itemsize
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+        os.pwrite(descriptor, header, 0)
+    finally:
+        os.close(descriptor)
+    return len(header)
+
+
+def write_at(descriptor: int, data: npt.NDArray[Any], offset: int) -> None:
+    """Write all of ``data`` (C-contiguous) at ``offset``; one system call may write less than it is given."""
+    view = data.reshape(-1).view(np.uint8).data
+    while len(view):
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
+def read_at(descriptor: int, buffer: npt.NDArray[np.uint8], offset: int) -> int:
+    """Fill ``buffer`` (uint8, C-contiguous) from ``offset``; returns fewer bytes only where the file ends.
+
+    Read, not mapped: mapped pages count as this process' memory.
+    """
+    view, done = buffer.reshape(-1).data, 0
+    while done < len(view):
+        count = os.preadv(descriptor, [view[done:]], offset + done)
+        if count == 0:
+            break
+        done += count
+    return done
