@@ -1,0 +1,402 @@
+"""The loudness index: the level of each whole recording, measured once, so that every track of it gets the same gain.
+
+Measured is exactly what a pack holds: the recording at 16 kHz, mono, as 16-bit integers. Their sums are integers too, so
+that every figure is exact until its last rounding, and depends on no block size and no order.
+
+    loudness_index.parquet   a row a recording, in the order the manifest first names them
+    provenance.json          versions of the inputs, parameters, code version
+
+Source: the audio-visual data contract, "Audio": statistics over the whole recording, never over a chunk.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import asdict, dataclass, fields, replace
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from statistics import median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, Policy
+from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, Violation, ViolationCode
+from muvap_assets.media.audio import (
+    INT16_SCALE,
+    RESAMPLER_QUALITY,
+    checked_samples_16k,
+    mono_blocks,
+    resampled_blocks,
+    to_int16,
+)
+from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
+from muvap_assets.progress import Progress, no_progress
+from muvap_assets.publish import CheckOutcome, file_sha256, write_json
+
+LOUDNESS_CODE_VERSION = "1"
+"""Changes whenever the same recordings would give other figures."""
+
+LOUDNESS_CHECKS = ("levels_finite", "one_row_per_recording", "silent_share")
+
+INDEX_FILE = "loudness_index.parquet"
+PROVENANCE_FILE = "provenance.json"
+
+# column, type, unit, meaning; nullable where the meaning says so
+_COLUMNS = (
+    ("recording_id", pa.string(), "", "first 16 digits of the recording file's SHA-256"),
+    ("audio_path", pa.string(), "", "the recording as the manifest first names it, below the corpus root"),
+    ("sha256", pa.string(), "", "SHA-256 of the recording file"),
+    ("duration_sec", pa.float64(), "s", "decoded frames over their native rate"),
+    ("rate_hz", pa.int32(), "Hz", "native sample rate"),
+    ("channels", pa.int32(), "", "native channels"),
+    ("samples_16k", pa.int64(), "samples", "length at 16 kHz"),
+    ("mean", pa.float64(), "full scale", "mean, the DC offset"),
+    ("rms", pa.float64(), "full scale", "root mean square about the mean"),
+    ("peak", pa.float64(), "full scale", "largest distance from the mean"),
+    ("dbfs", pa.float64(), "dBFS", "20 log10(rms); null where silent"),
+    ("clipped_samples", pa.int64(), "samples", "samples at 16 kHz beyond full scale"),
+    ("silent", pa.bool_(), "", "whether the signal is constant to within one 16-bit step"),
+)
+_SCHEMA = pa.schema(
+    [
+        pa.field(name, kind, nullable=name == "dbfs", metadata={"unit": unit, "description": meaning})
+        for name, kind, unit, meaning in _COLUMNS
+    ]
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoudnessStats:
+    """The level of one whole recording, at 16 kHz, mono, 16 bit; full scale is one.
+
+    ``rms`` and ``peak`` are taken about ``mean``, that is after DC removal. ``dbfs`` is ``None`` where the recording is
+    ``silent``: constant to within one 16-bit step.
+    """
+
+    recording_id: str
+    audio_path: str
+    sha256: str
+    duration_sec: float
+    rate_hz: int
+    channels: int
+    samples_16k: int
+    mean: float
+    rms: float
+    peak: float
+    dbfs: float | None
+    clipped_samples: int
+    silent: bool
+
+
+class _Levels:
+    """Running sums over int16 samples. Python integers: no recording is long enough to overflow them."""
+
+    def __init__(self) -> None:
+        self.count = self.clipped = self.total = self.squares = 0
+        self.low, self.high = INT16_SCALE, -INT16_SCALE
+
+    def add(self, samples: npt.NDArray[np.int16], clipped: int) -> None:
+        self.count += len(samples)
+        self.clipped += clipped
+        self.total += int(samples.sum(dtype=np.int64))
+        wide = samples.astype(np.int64)
+        self.squares += int(wide @ wide)
+        self.low, self.high = min(self.low, int(samples.min())), max(self.high, int(samples.max()))
+
+    def figures(self) -> dict[str, Any]:
+        mean = Fraction(self.total, self.count)
+        variance = Fraction(self.squares, self.count) - mean**2
+        peak = max(self.high - mean, mean - self.low)
+        rms = math.sqrt(variance) / INT16_SCALE
+        silent = self.high - self.low <= 1  # the same as a peak below one step
+        return {
+            "samples_16k": self.count,
+            "mean": float(mean / INT16_SCALE),
+            "rms": rms,
+            "peak": float(peak / INT16_SCALE),
+            "dbfs": None if silent else 20 * math.log10(rms),
+            "clipped_samples": self.clipped,
+            "silent": silent,
+        }
+
+
+def measure_recording(path: Path, npy_rate_hz: int | None = None, expected_sha256: str | None = None) -> LoudnessStats:
+    """Decode a whole recording and measure its level.
+
+    Args:
+        path: the recording.
+        npy_rate_hz: the rate of a NumPy waveform.
+        expected_sha256: the digest the file must have, or its beginning.
+
+    Raises:
+        MediaError: it cannot be decoded, holds non-finite values (AUDIO_NON_FINITE, with their count), is empty, or is not
+            the file that was expected (AUDIO_CHANGED).
+    """
+    source = AudioSource.open(path, npy_rate_hz)
+    sha256 = file_sha256(path)
+    if expected_sha256 is not None and not sha256.startswith(expected_sha256):
+        raise audio_error(
+            ViolationCode.AUDIO_CHANGED,
+            path,
+            found=f"SHA-256 {sha256[: len(expected_sha256)]}",
+            required=f"{expected_sha256}, as when the manifest was made",
+            hint="Materialize asd/manifest again.",
+        )
+    levels, frames = _Levels(), 0
+
+    def counted(blocks: Iterator[Float32]) -> Iterator[Float32]:
+        nonlocal frames
+        for block in blocks:
+            frames += len(block)
+            yield block
+
+    with closing(source.native_blocks()) as blocks:
+        for block in resampled_blocks(mono_blocks(counted(blocks), path), source.rate_hz):
+            levels.add(*to_int16(block))
+    checked_samples_16k(path, frames, source.rate_hz)
+    return LoudnessStats(
+        recording_id=sha256[:16],
+        audio_path=path.as_posix(),
+        sha256=sha256,
+        duration_sec=frames / source.rate_hz,
+        rate_hz=source.rate_hz,
+        channels=source.channels,
+        **levels.figures(),
+    )
+
+
+def build_loudness_index(
+    folder: Path,
+    clips: Sequence[Clip],
+    root: Path,
+    *,
+    inputs: Mapping[str, str],
+    workers: int | None = None,
+    progress: Progress = no_progress,
+) -> list[LoudnessStats]:
+    """Measure each recording of ``clips`` once and write the index into ``folder``.
+
+    Args:
+        folder: an existing folder that receives the two files.
+        clips: accepted rows; recordings keep the order in which they first appear.
+        root: the folder that relative paths of the clips are meant from.
+        inputs: versions the clips come from, kept as provenance.
+        workers: recordings measured at a time, one a core by default; the bytes do not depend on it.
+        progress: told after each recording.
+
+    Raises:
+        ValidationError: recordings cannot be measured; it names all of them.
+    """
+    recordings = _first_clips(clips)
+    rows: list[LoudnessStats] = []
+    violations: list[Violation] = []
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        results = pool.map(lambda clip: _measured(clip, root), recordings.values())
+        for clip, result in zip(recordings.values(), results, strict=True):
+            if isinstance(result, LoudnessStats):
+                rows.append(result)
+            else:
+                violations.append(result)
+            progress(len(rows) + len(violations), len(recordings), clip.audio_path)
+    if violations:
+        raise ValidationError("loudness index", violations)
+    table = pa.Table.from_pylist([asdict(row) for row in rows], schema=_SCHEMA)
+    pq.write_table(table, folder / INDEX_FILE, compression="zstd")
+    provenance = {
+        "artifact": "asd/loudness_index",
+        "inputs": dict(inputs),
+        "parameters": {"sample_rate_hz": AUDIO_RATE_HZ, "resampler": f"soxr {RESAMPLER_QUALITY}", "scale": INT16_SCALE},
+        "code_version": LOUDNESS_CODE_VERSION,
+    }
+    write_json(folder / PROVENANCE_FILE, provenance)
+    return rows
+
+
+def read_loudness_index(folder: Path) -> dict[str, LoudnessStats]:
+    """The index in ``folder`` by recording id, in its own order.
+
+    Raises:
+        FormatError: the file is missing or damaged, has other columns, or names a recording twice.
+    """
+    rows = _read_rows(folder)
+    index = {row.recording_id: row for row in rows}
+    if len(index) != len(rows):
+        raise FormatError(
+            f"{folder / INDEX_FILE}: {len(rows)} rows for {len(index)} recordings; required: one row a recording. "
+            "Materialize asd/loudness_index again."
+        )
+    return index
+
+
+def read_inputs(folder: Path) -> dict[str, str]:
+    """The versions the index in ``folder`` was built from.
+
+    Raises:
+        FormatError: the provenance is missing or damaged.
+    """
+    path = folder / PROVENANCE_FILE
+    try:
+        inputs = json.loads(path.read_text(encoding="utf-8"))["inputs"]
+        return {str(name): str(version) for name, version in inputs.items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FormatError(
+            f"{path}: unreadable ({type(error).__name__}); required: JSON with the versions of the inputs. "
+            "Materialize asd/loudness_index again."
+        ) from error
+
+
+def verify_loudness_index(folder: Path, clips: Sequence[Clip], policy: Policy) -> list[CheckOutcome]:
+    """Reopen the index in ``folder`` and run :data:`LOUDNESS_CHECKS` against the clips it is for.
+
+    An index that cannot be opened fails the first check, and leaves the others without an outcome.
+    """
+    try:
+        rows = _read_rows(folder)
+        read_inputs(folder)
+    except FormatError as error:
+        found = str(error).replace(f"{folder}/", "")  # findings are stored, and name no folder of this machine
+        return [CheckOutcome.of("levels_finite", [_finding(ViolationCode.ARTIFACT_INVALID, found, "a readable index")])]
+    return [_check_levels(rows), _check_recordings(rows, clips), _check_silence(rows, policy)]
+
+
+def _first_clips(clips: Sequence[Clip]) -> dict[str, Clip]:
+    first: dict[str, Clip] = {}
+    for clip in clips:
+        first.setdefault(clip.recording_id, clip)
+    return first
+
+
+def _measured(clip: Clip, root: Path) -> LoudnessStats | Violation:
+    try:
+        stats = measure_recording(clip.audio_file(root), clip.audio_sample_rate, clip.recording_id)
+    except MediaError as error:
+        violation = error.violation(source=clip.dataset, row=clip.row, sample_id=clip.sample_id, field="audio_path")
+        return replace(violation, found=f"{clip.audio_path}: {violation.found}")
+    return replace(stats, audio_path=_portable(clip.audio_path, root))
+
+
+def _portable(audio_path: str, root: Path) -> str:
+    # The index has to be the same bytes on every machine, and a path of this one is of no use on another.
+    path = PurePosixPath(audio_path)
+    if not path.is_absolute():
+        return audio_path
+    return str(path.relative_to(root)) if path.is_relative_to(root) else path.name
+
+
+def _read_rows(folder: Path) -> list[LoudnessStats]:
+    path = folder / INDEX_FILE
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise FormatError(
+            f"{path}: unreadable ({type(error).__name__}); required: a Parquet file. Materialize asd/loudness_index again."
+        ) from error
+    if not table.schema.equals(_SCHEMA):
+        raise FormatError(
+            f"{path}: columns {table.schema.names} of types {[str(kind) for kind in table.schema.types]}; required: "
+            f"{_SCHEMA.names} as this version writes them. Materialize asd/loudness_index again."
+        )
+    return [LoudnessStats(**row) for row in table.to_pylist()]
+
+
+def _check_levels(rows: Sequence[LoudnessStats]) -> CheckOutcome:
+    violations = [
+        _finding(ViolationCode.LEVEL_INVALID, f"{row.audio_path}: {fault}", "finite levels that agree with each other")
+        for row in rows
+        if (fault := _level_fault(row))
+    ]
+    levels = [row.dbfs for row in rows if row.dbfs is not None and math.isfinite(row.dbfs)]
+    spread = {"dbfs_min": min(levels), "dbfs_median": float(median(levels)), "dbfs_max": max(levels)} if levels else {}
+    clipped = sum(row.clipped_samples for row in rows)
+    return CheckOutcome.of("levels_finite", violations, recordings=len(rows), clipped_samples=clipped, **spread)
+
+
+def _level_fault(row: LoudnessStats) -> str | None:
+    """What is wrong with a row's levels, or ``None``."""
+    numbers = {field.name: getattr(row, field.name) for field in fields(row)}
+    broken = [name for name, value in numbers.items() if isinstance(value, float) and not math.isfinite(value)]
+    if broken:
+        return f"{', '.join(f'{name} {numbers[name]}' for name in broken)}"
+    if not 0 <= row.rms <= row.peak <= 2 or abs(row.mean) > 1:
+        return f"mean {row.mean}, rms {row.rms}, peak {row.peak}"
+    if row.samples_16k < 1 or row.rate_hz < 1 or not 0 <= row.clipped_samples <= row.samples_16k:
+        return f"{row.samples_16k} samples at {row.rate_hz} Hz, {row.clipped_samples} clipped"
+    if abs(row.duration_sec * AUDIO_RATE_HZ - row.samples_16k) > 1:
+        return f"{row.samples_16k} samples for {row.duration_sec} s"
+    if row.silent != (row.dbfs is None) or row.silent != (row.peak * INT16_SCALE < 1):
+        return f"silent {row.silent}, dbfs {row.dbfs}, peak {row.peak}"
+    if row.dbfs is not None and not math.isclose(row.dbfs, 20 * math.log10(row.rms), abs_tol=1e-9):
+        return f"dbfs {row.dbfs}, rms {row.rms}"
+    return None
+
+
+def _check_recordings(rows: Sequence[LoudnessStats], clips: Sequence[Clip]) -> CheckOutcome:
+    required = {clip.recording_id: clip.recording_samples for clip in clips}
+    seen: dict[str, int] = {}
+    for row in rows:
+        seen[row.recording_id] = seen.get(row.recording_id, 0) + 1
+    rule = "one row for each recording of the manifest, and no other"
+    faults = [f"no row for recording {name}" for name in required if name not in seen]
+    faults += [f"{count} rows for recording {name}" for name, count in seen.items() if count > 1]
+    faults += [f"a row for recording {name}, which the manifest does not name" for name in seen if name not in required]
+    faults += [
+        f"recording {row.recording_id} of SHA-256 {row.sha256}" for row in rows if row.recording_id != row.sha256[:16]
+    ]
+    violations = [_finding(ViolationCode.COUNT_MISMATCH, fault, rule) for fault in faults]
+    violations += [
+        _finding(
+            ViolationCode.COUNT_MISMATCH,
+            f"{row.audio_path}: {row.samples_16k} samples",
+            f"{required[row.recording_id]}, as the manifest counted",
+        )
+        for row in rows
+        if row.samples_16k != required.get(row.recording_id, row.samples_16k)
+    ]
+    hours = sum(row.samples_16k for row in rows) / AUDIO_RATE_HZ / 3600
+    return CheckOutcome.of(
+        "one_row_per_recording", violations, recordings=len(rows), clips=len(clips), hours=round(hours, 6)
+    )
+
+
+def _check_silence(rows: Sequence[LoudnessStats], policy: Policy) -> CheckOutcome:
+    silent = [row for row in rows if row.silent]
+    share = len(silent) / len(rows) if rows else 0.0
+    violations = [
+        Violation(
+            code=ViolationCode.AUDIO_SILENT,
+            source=INDEX_FILE,
+            found=f"{row.audio_path}: silent",
+            required="a signal",
+            hint="Listen to it; a silent recording teaches nothing about who speaks.",
+            severity=Severity.WARNING,
+        )
+        for row in silent
+    ]
+    passed = share <= policy.max_silent_share
+    if not passed:
+        found = f"{len(silent)} of {len(rows)} recordings are silent ({share:.1%})"
+        hint = "Correct audio_path, or raise max_silent_share."
+        violations.insert(
+            0, _finding(ViolationCode.SILENT_SHARE, found, f"at most {policy.max_silent_share:.1%}", hint)
+        )
+    return CheckOutcome(
+        name="silent_share",
+        passed=passed,
+        numbers={"silent": len(silent), "recordings": len(rows), "share": share, "max_share": policy.max_silent_share},
+        violations=tuple(violations),
+    )
+
+
+def _finding(
+    code: ViolationCode, found: str, required: str, hint: str = "Materialize asd/loudness_index again."
+) -> Violation:
+    return Violation(code=code, source=INDEX_FILE, found=found, required=required, hint=hint)

@@ -1,0 +1,217 @@
+"""Recordings as everything after decoding wants them: counted, mixed to mono, at 16 kHz, as 16-bit integers.
+
+Everything streams: memory holds blocks, whatever a recording's length. What the samples mean is the callers' business.
+
+    file ─► native_blocks ─► mono_blocks ─► resampled_blocks ─► to_int16
+            float32 [n, C]   float32 [n]    float32 [n] 16 kHz   int16 [n]
+
+Source: the audio-visual data contract, "Audio".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import soxr
+
+from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
+from muvap_assets.publish import file_sha256
+
+RATE_HZ = 16_000
+"""Rate everything is resampled to."""
+
+RESAMPLER_QUALITY = "HQ"
+"""Of soxr: aliases 140 dB down. The qualities called quick and low do not filter."""
+
+INT16_SCALE = 32_768
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioProbe:
+    """What decoding a whole recording showed.
+
+    ``frames`` and ``rate_hz`` are native, ``samples_16k`` is what :func:`mono_16k_blocks` yields in all. ``non_finite``
+    counts NaN and infinite values over all channels. ``constant`` says that the mono mix spans one 16-bit step at most:
+    silence, or nothing but an offset (never said of a recording with non-finite values). ``sha256`` is of the file's bytes.
+    """
+
+    rate_hz: int
+    channels: int
+    frames: int
+    samples_16k: int
+    non_finite: int
+    constant: bool
+    sha256: str
+    encoding: str
+
+
+def probe_audio(path: Path, npy_rate_hz: int | None = None) -> AudioProbe:
+    """Decode a recording once and say what it is.
+
+    Raises:
+        MediaError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
+            counted and not an error here.
+    """
+    source = AudioSource.open(path, npy_rate_hz)
+    frames = non_finite = 0
+    low, high = np.inf, -np.inf
+    with closing(source.native_blocks()) as blocks:
+        for block in blocks:
+            frames += len(block)
+            non_finite += count_non_finite(block)
+            if not non_finite:
+                mono = _mixed(block)
+                low, high = min(low, float(mono.min())), max(high, float(mono.max()))
+    return AudioProbe(
+        rate_hz=source.rate_hz,
+        channels=source.channels,
+        frames=frames,
+        samples_16k=checked_samples_16k(path, frames, source.rate_hz),
+        non_finite=non_finite,
+        constant=not non_finite and (high - low) * INT16_SCALE <= 1,
+        sha256=file_sha256(path),
+        encoding=source.encoding,
+    )
+
+
+def native_blocks(path: Path, npy_rate_hz: int | None = None) -> Generator[Float32]:
+    """:meth:`AudioSource.native_blocks` of a file: float32 [n, channels]."""
+    return AudioSource.open(path, npy_rate_hz).native_blocks()
+
+
+def mono_16k_blocks(path: Path, npy_rate_hz: int | None = None, stop_sample: int | None = None) -> Generator[Float32]:
+    """A recording at 16 kHz, mono: float32 [n] blocks whose lengths add up to ``samples_16k`` of its probe.
+
+    Channels are averaged, then the recording is resampled as one signal, so that what comes out depends on no block size.
+    16 kHz mono passes untouched. With ``stop_sample`` the first so many samples only, the same ones, and decoding stops there.
+
+    Raises:
+        MediaError: see :meth:`AudioSource.open` and :func:`mono_blocks`.
+    """
+    source = AudioSource.open(path, npy_rate_hz)
+    with closing(source.native_blocks()) as blocks:
+        resampled = resampled_blocks(mono_blocks(blocks, path), source.rate_hz)
+        yield from resampled if stop_sample is None else _first(resampled, stop_sample)
+
+
+def mono_blocks(blocks: Iterator[Float32], path: Path) -> Generator[Float32]:
+    """The mean over channels, float32 [n], of float32 [n, channels].
+
+    Raises:
+        MediaError: AUDIO_NON_FINITE, with how many values of the whole recording are: the rest is decoded to count them.
+    """
+    values = 0
+    for block in blocks:
+        values += block.size
+        non_finite = count_non_finite(block)
+        if non_finite:
+            for later in blocks:
+                values += later.size
+                non_finite += count_non_finite(later)
+            raise non_finite_error(str(path), non_finite, values)
+        yield _mixed(block)
+
+
+def resampled_blocks(blocks: Iterator[Float32], rate_hz: int) -> Generator[Float32]:
+    """Mono float32 [n] blocks at ``rate_hz`` as float32 [n] blocks at 16 kHz, :func:`samples_16k` in all."""
+    if rate_hz == RATE_HZ:
+        yield from blocks
+        return
+    stream = soxr.ResampleStream(rate_hz, RATE_HZ, 1, dtype="float32", quality=RESAMPLER_QUALITY)
+    frames = yielded = 0
+    for block in blocks:
+        frames += len(block)
+        resampled: Float32 = stream.resample_chunk(block)
+        yielded += len(resampled)
+        if len(resampled):
+            yield resampled
+    # soxr rounds a length that ends in one half up, ours goes to the even one. Its own flush is silence as well: a little
+    # more of it changes no value, and makes sure there are enough to cut at the exact length.
+    silence = np.zeros(2 + rate_hz // RATE_HZ, np.float32)
+    tail: Float32 = stream.resample_chunk(silence, last=True)[: samples_16k(frames, rate_hz) - yielded]
+    if len(tail):
+        yield tail
+
+
+def samples_16k(frames: int, rate_hz: int) -> int:
+    """How many samples at 16 kHz ``frames`` at ``rate_hz`` become; half rounds to even."""
+    return round(Fraction(frames * RATE_HZ, rate_hz))
+
+
+def checked_samples_16k(path: Path, frames: int, rate_hz: int) -> int:
+    """:func:`samples_16k` of a recording that has to have some.
+
+    Raises:
+        MediaError: AUDIO_EMPTY.
+    """
+    samples = samples_16k(frames, rate_hz)
+    if not samples:
+        raise audio_error(
+            ViolationCode.AUDIO_EMPTY,
+            path,
+            found=f"{frames} frames at {rate_hz} Hz",
+            required="at least one sample at 16 kHz",
+            hint="Copy or export the recording again.",
+        )
+    return samples
+
+
+def to_int16(samples: Float32) -> tuple[npt.NDArray[np.int16], int]:
+    """16-bit integers of float32 [n] samples, and how many had to be clipped.
+
+    Full scale is 32768, half rounds to even: a 16-bit source at 16 kHz, mono, comes out as it went in.
+
+    Raises:
+        MediaError: AUDIO_NON_FINITE; a cast would turn such a sample into just any number.
+    """
+    non_finite = count_non_finite(samples)
+    if non_finite:
+        raise non_finite_error("samples", non_finite, samples.size)
+    with np.errstate(over="ignore"):
+        scaled = np.rint(samples * np.float32(INT16_SCALE))
+    low, high = -INT16_SCALE, INT16_SCALE - 1
+    clipped = int(np.count_nonzero((scaled < low) | (scaled > high)))
+    return scaled.clip(low, high).astype(np.int16), clipped
+
+
+def count_non_finite(values: Float32) -> int:
+    """How many values are NaN or infinite."""
+    return values.size - int(np.count_nonzero(np.isfinite(values)))
+
+
+def non_finite_error(where: str, non_finite: int, values: int) -> MediaError:
+    """The error about samples of which some are NaN or infinite."""
+    return MediaError(
+        ViolationCode.AUDIO_NON_FINITE,
+        where,
+        found=f"{non_finite} of {values} values are NaN, infinite or beyond float32",
+        required="finite samples",
+        hint="Export the recording again, or drop its rows.",
+    )
+
+
+def _mixed(block: Float32) -> Float32:
+    # In float64 and column by column: the mean is rounded once, cannot overflow, and is the same for any block size.
+    if block.shape[1] == 1:
+        return block[:, 0]
+    total = block[:, 0].astype(np.float64)
+    for channel in range(1, block.shape[1]):
+        total += block[:, channel]
+    mean: Float32 = (total / block.shape[1]).astype(np.float32)
+    return mean
+
+
+def _first(blocks: Iterator[Float32], count: int) -> Generator[Float32]:
+    while count > 0:
+        block = next(blocks, None)
+        if block is None:
+            return
+        yield block[:count]
+        count -= len(block)
