@@ -31,6 +31,7 @@ MAX_FIELD_CHARACTERS = 64_000_000
 
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_NOT_A_RECORD = {ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID}
 _MAX_START_SEC = 10**7
 _MAX_SAMPLE_ID_CHARACTERS = 500
 _MAX_AUDIO_RATE_HZ = 768_000
@@ -76,6 +77,7 @@ def read_tsv(path: Path) -> ParsedManifest:
                 "Check the path.",
             )
         )
+    row_count += sum(finding.code in _NOT_A_RECORD for finding in findings)
     rows, duplicates = _reject_duplicates(path.name, rows)
     if not row_count and not findings:
         findings.append(

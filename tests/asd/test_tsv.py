@@ -1,0 +1,218 @@
+"""The canonical TSV: what is read, and what each broken row is told."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from muvap_assets.asd.contract import VisualKind
+from muvap_assets.asd.corpora.tsv import read_tsv
+from muvap_assets.errors import Severity, ViolationCode
+
+HEADER = "sample_id\taudio_path\tvisual_path\tsource_fps\tlabels\tstart_sec"
+ROW = "clip_001\taudio/recording.wav\tfaces/clip_001.npy\t29.97\t[0,0,1,1]\t12.48"
+
+
+def parse(tmp_path, *rows, header=HEADER, encoding="utf-8", newline="\n"):
+    path = tmp_path / "train.tsv"
+    path.write_bytes(newline.join([header, *rows]).encode(encoding))
+    return read_tsv(path)
+
+
+def row(**fields):
+    values = {
+        "sample_id": "clip",
+        "audio_path": "a.wav",
+        "visual_path": "f.npy",
+        "source_fps": "25",
+        "labels": "[0,1]",
+        "start_sec": "0",
+    }
+    return "\t".join({**values, **fields}.values())
+
+
+def codes(parsed):
+    return [violation.code for violation in parsed.violations]
+
+
+def test_the_contracts_example_is_read_as_it_stands(tmp_path):
+    parsed = parse(tmp_path, ROW)
+    (clip,) = parsed.rows
+    assert not parsed.violations
+    assert (clip.row, clip.sample_id, clip.audio_path, clip.visual_path) == (
+        2,
+        "clip_001",
+        "audio/recording.wav",
+        "faces/clip_001.npy",
+    )
+    assert (clip.source_fps.text, str(clip.start_sec), clip.visual_kind) == ("29.97", "312/25", VisualKind.NPY)
+    assert clip.labels.tolist() == [0, 0, 1, 1]
+    assert clip.labels.dtype == np.uint8
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+def test_a27_byte_order_mark_crlf_and_blank_lines_change_nothing(tmp_path, encoding, newline):
+    parsed = parse(tmp_path, ROW, "", "  ", "", encoding=encoding, newline=newline)
+    assert (len(parsed.rows), parsed.row_count, parsed.violations) == (1, 1, ())
+
+
+def test_a26_three_hours_of_labels_fit_in_one_field_and_the_csv_limit_is_restored(tmp_path):
+    before = csv.field_size_limit()
+    labels = [i // 7 % 2 for i in range(3 * 3600 * 60)]
+    parsed = parse(tmp_path, row(labels=json.dumps(labels)))
+    assert parsed.rows[0].labels.tolist() == labels
+    assert csv.field_size_limit() == before
+
+
+def test_fields_may_be_quoted(tmp_path):
+    parsed = parse(tmp_path, row(labels='"[0, 1]"', audio_path='"a\tb.wav"'.replace("\t", " ")))
+    assert not parsed.violations
+    assert parsed.rows[0].labels.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ('"""[0, 1]"""', "is a JSON str"),
+        ("['0','1']", "is not JSON"),
+        ('"[""0"",""1""]"', "entry 0 is"),
+        ("[0,1,true]", "entry 2 is 'true'"),
+        ("[NaN,1]", "holds NaN"),
+        ("[0,Infinity]", "holds Infinity"),
+        ("[0,1,]", "is not JSON"),
+        ("[]", "an empty list"),
+        ("[0,1,2]", "entry 2 is '2'"),
+        ("[0,-1]", "entry 1 is '-1'"),
+        ("[0,256]", "entry 1 is '256'"),
+        ("[0,0.5]", "entry 1 is '0.5'"),
+        ("[0,[1]]", "entry 1 is"),
+        ("[0,null]", "entry 1 is 'null'"),
+        ("{}", "is a JSON dict"),
+        ("", "is not JSON"),
+        ("[" * 100_000, "is not JSON"),
+    ],
+)
+def test_a28_labels_that_are_not_a_list_of_0_and_1_are_refused_with_the_offending_entry(tmp_path, text, found):
+    parsed = parse(tmp_path, row(labels=text))
+    assert codes(parsed) == [ViolationCode.LABELS_INVALID]
+    assert not parsed.rows
+    (violation,) = parsed.violations
+    assert found in violation.found
+    assert (violation.row, violation.field, violation.sample_id) == (2, "labels", "clip")
+
+
+def test_a28_labels_written_as_floats_are_accepted_with_a_note(tmp_path):
+    parsed = parse(tmp_path, row(labels="[0.0, 1.0, 1]"))
+    assert parsed.rows[0].labels.tolist() == [0, 1, 1]
+    assert [(v.code, v.severity) for v in parsed.violations] == [(ViolationCode.LABELS_FLOAT, Severity.WARNING)]
+
+
+@pytest.mark.parametrize("column", ["sample_id", "audio_path", "visual_path", "source_fps", "labels"])
+def test_a_missing_column_is_named(tmp_path, column):
+    header = "\t".join(name for name in HEADER.split("\t") if name != column)
+    parsed = parse(tmp_path, header=header)
+    assert codes(parsed) == [ViolationCode.COLUMN_MISSING]
+    assert repr(column) in parsed.violations[0].found
+
+
+def test_start_sec_may_be_missing_as_column_or_as_value(tmp_path):
+    short = "\t".join(HEADER.split("\t")[:5])
+    assert parse(tmp_path, "\t".join(ROW.split("\t")[:5]), header=short).rows[0].start_sec is None
+    assert parse(tmp_path, row(start_sec="")).rows[0].start_sec is None
+
+
+def test_a_misspelled_column_is_reported_with_what_it_may_mean(tmp_path):
+    parsed = parse(tmp_path, row(), header=HEADER.replace("start_sec", "start_secs"))
+    assert [(v.code, v.severity, v.hint) for v in parsed.violations] == [
+        (ViolationCode.COLUMN_UNKNOWN, Severity.WARNING, "Did you mean 'start_sec'?")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"sample_id": ""}, ViolationCode.SAMPLE_ID_INVALID),
+        ({"sample_id": "a\x07b"}, ViolationCode.SAMPLE_ID_INVALID),
+        ({"sample_id": "x" * 501}, ViolationCode.SAMPLE_ID_INVALID),
+        ({"audio_path": " "}, ViolationCode.PATH_INVALID),
+        ({"visual_path": "f\x00.npy"}, ViolationCode.PATH_INVALID),
+        ({"source_fps": ""}, ViolationCode.SOURCE_FPS_INVALID),
+        ({"source_fps": "0"}, ViolationCode.SOURCE_FPS_INVALID),
+        ({"source_fps": "29,97"}, ViolationCode.SOURCE_FPS_INVALID),
+        ({"start_sec": "-1"}, ViolationCode.START_SEC_INVALID),
+        ({"start_sec": "nan"}, ViolationCode.START_SEC_INVALID),
+        ({"start_sec": "0:12"}, ViolationCode.START_SEC_INVALID),
+        ({"start_sec": "1e99"}, ViolationCode.START_SEC_INVALID),
+        ({"audio_path": "a.npy"}, ViolationCode.AUDIO_RATE_INVALID),
+    ],
+)
+def test_each_bad_field_has_its_code(tmp_path, fields, code):
+    parsed = parse(tmp_path, row(**fields))
+    assert codes(parsed) == [code]
+    assert not parsed.rows
+
+
+def test_a08_a_frame_rate_is_never_assumed(tmp_path):
+    parsed = parse(
+        tmp_path, row(sample_id="a", source_fps="23.976"), row(sample_id="b", source_fps=""), row(sample_id="c")
+    )
+    assert [clip.source_fps.text for clip in parsed.rows] == ["23.976", "25"]
+    assert "never assumed" in parsed.violations[0].hint
+
+
+@pytest.mark.parametrize(("kind", "rate"), [("mp4", "16000"), ("npy", "16k"), ("npy", "0"), ("npy", "16000.0")])
+def test_optional_columns_are_checked_too(tmp_path, kind, rate):
+    parsed = parse(tmp_path, row() + f"\t{kind}\t{rate}", header=HEADER + "\tvisual_kind\taudio_sample_rate")
+    assert len(parsed.violations) == 1
+    assert not parsed.rows
+
+
+def test_every_broken_row_is_reported_at_once_and_the_good_ones_stay(tmp_path):
+    parsed = parse(
+        tmp_path,
+        row(sample_id="good"),
+        row(sample_id="bad", source_fps="x", labels="[3]"),
+        "too\tfew",
+        row(sample_id="also good"),
+        '"unpaired\tquote"x\t\t\t\t',
+    )
+    assert [clip.sample_id for clip in parsed.rows] == ["good", "also good"]
+    assert [(v.row, v.code) for v in parsed.violations] == [
+        (3, ViolationCode.SOURCE_FPS_INVALID),
+        (3, ViolationCode.LABELS_INVALID),
+        (4, ViolationCode.ROW_MALFORMED),
+        (6, ViolationCode.ROW_MALFORMED),
+    ]
+    assert parsed.row_count == 5
+
+
+def test_all_rows_of_a_repeated_id_are_refused_and_name_one_another(tmp_path):
+    parsed = parse(tmp_path, row(sample_id="a"), row(sample_id="b"), row(sample_id="a"))
+    assert [clip.sample_id for clip in parsed.rows] == ["b"]
+    assert [(v.row, v.found) for v in parsed.violations] == [(2, "also in row 4"), (4, "also in row 2")]
+
+
+def test_bytes_that_are_not_utf8_are_reported_with_their_row(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_bytes(f"{HEADER}\n{row(sample_id='ok')}\n".encode() + row(sample_id="é").encode("latin-1") + b"\n")
+    parsed = read_tsv(path)
+    assert [(v.row, v.code) for v in parsed.violations] == [(3, ViolationCode.ENCODING_INVALID)]
+    assert len(parsed.rows) == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"\n\n", HEADER.encode()])
+def test_a_manifest_without_rows_is_an_error(tmp_path, content):
+    path = tmp_path / "train.tsv"
+    path.write_bytes(content)
+    assert codes(read_tsv(path)) == [ViolationCode.MANIFEST_EMPTY]
+
+
+def test_a_manifest_that_is_not_there_is_a_finding_and_no_traceback(tmp_path):
+    assert codes(read_tsv(tmp_path / "none.tsv")) == [ViolationCode.FILE_UNREADABLE]
+
+
+def test_license_and_consent_are_carried_through(tmp_path):
+    parsed = parse(tmp_path, row() + "\tCC-BY-4.0\tform-7", header=HEADER + "\tlicense\tconsent")
+    assert (parsed.rows[0].license, parsed.rows[0].consent) == ("CC-BY-4.0", "form-7")

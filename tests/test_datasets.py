@@ -1,0 +1,85 @@
+"""datasets.yaml: what it says, and what a wrong entry is told."""
+
+import pytest
+
+from muvap_assets.asd.contract import OnViolation
+from muvap_assets.datasets import load_datasets
+from muvap_assets.errors import ConfigError
+from resources.corpora import DEFAULT_DATASETS
+
+
+def load(tmp_path, text):
+    path = tmp_path / "datasets.yaml"
+    path.write_text(text)
+    return load_datasets(path)
+
+
+def test_paths_are_meant_from_the_file_and_may_name_variables(tmp_path, monkeypatch):
+    monkeypatch.setenv("CORPORA", "/media/corpora")
+    datasets = load(
+        tmp_path,
+        "corpora: {b: {kind: tsv, manifest: sub/train.tsv}, a: {kind: tsv, manifest: '${CORPORA}/x/val.tsv', dataset: x}}",
+    )
+    assert list(datasets.corpora) == ["a", "b"]
+    assert datasets.corpus("b").manifest == tmp_path / "sub" / "train.tsv"
+    assert str(datasets.corpus("a").manifest) == "/media/corpora/x/val.tsv"
+    assert (datasets.corpus("b").dataset, datasets.corpus("a").dataset) == ("b", "x")
+
+
+def test_options_reach_the_policy(tmp_path):
+    corpus = load(
+        tmp_path,
+        "corpora: {a: {kind: tsv, manifest: a.tsv, on_violation: quarantine, max_silent_share: 0.5, shard_bytes: 2000000}}",
+    ).corpus("a")
+    assert (corpus.policy.on_violation, corpus.policy.max_silent_share) == (OnViolation.QUARANTINE, 0.5)
+    assert corpus.shard_bytes == 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("corpora: {a: {kind: tsv}}", r"corpora\.a\.manifest: Field required"),
+        ("corpora: {a: {kind: csv, manifest: a}}", r"corpora\.a\.kind: .*'tsv'.*found 'csv'"),
+        ("corpora: {a: {kind: tsv, manifest: a, on_violaton: fail}}", r"corpora\.a\.on_violaton: Extra inputs"),
+        (
+            "corpora: {a: {kind: tsv, manifest: a, max_silent_share: 2}}",
+            r"corpora\.a\.max_silent_share: .*less than or equal to 1",
+        ),
+        (
+            "corpora: {a: {kind: tsv, manifest: $NO_SUCH_VARIABLE/a}}",
+            r"corpora\.a\.manifest: .*NO_SUCH_VARIABLE is not set",
+        ),
+        ("corpora: {'a|b': {kind: tsv, manifest: a}}", r"corpora key 'a\|b': not a usable name"),
+        ("corpora: {'..': {kind: tsv, manifest: a}}", r"'\.\.': not a usable name"),
+        ("corpora: {a: {kind: tsv, manifest: a}, a: {kind: tsv, manifest: b}}", r"keys \['a'\] occur twice"),
+        ("corpora: [", "cannot be read as YAML"),
+        ("corpus: {}", "corpus: Extra inputs"),
+        ("just text", "valid dictionary"),
+    ],
+)
+def test_a_wrong_entry_is_an_error_that_names_the_key(tmp_path, text, message):
+    with pytest.raises(ConfigError, match=message):
+        load(tmp_path, text)
+
+
+def test_several_wrong_entries_are_told_together(tmp_path):
+    with pytest.raises(ConfigError, match=r"3 wrong entries"):
+        load(tmp_path, "corpora: {a: {kind: tsv}, b: {manifest: x, extra: 1}}")
+
+
+def test_an_unknown_corpus_is_told_which_there_are(tmp_path):
+    with pytest.raises(ConfigError, match=r"corpus 'c': not in datasets.yaml, required is one of \['a'\]"):
+        load(tmp_path, "corpora: {a: {kind: tsv, manifest: x}}").corpus("c")
+
+
+def test_a_file_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(ConfigError, match="MUVAP_DATASETS"):
+        load_datasets(tmp_path / "none.yaml")
+
+
+def test_an_empty_file_is_a_platform_without_corpora(tmp_path):
+    assert load(tmp_path, "").corpora == {}
+
+
+def test_the_default_file_is_valid_and_names_the_demo():
+    assert set(load_datasets(DEFAULT_DATASETS).corpora) == {"demo_train", "demo_val"}

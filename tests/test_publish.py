@@ -1,0 +1,238 @@
+"""Staging, checking and publishing: nothing half, nothing overwritten, nothing lost."""
+
+import errno
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
+from muvap_assets.layout import Layout
+from muvap_assets.publish import (
+    CheckOutcome,
+    content_version,
+    current_version,
+    publish,
+    read_violations,
+    remove_stale_staging,
+    require_current,
+    require_pinned,
+    run_checked,
+    staged,
+    write_violations,
+)
+
+
+@pytest.fixture
+def artifact(tmp_path):
+    return Layout(tmp_path / "root").artifact("asd", "thing", "part")
+
+
+def run(artifact, content="x", passed=True, declared=("ok",), severity=Severity.ERROR, **options):
+    def build(folder):
+        (folder / "sub").mkdir()
+        (folder / "sub" / "file.txt").write_text(content)
+        return content
+
+    def check(folder, value):
+        assert (folder / "sub" / "file.txt").read_text() == value
+        return [CheckOutcome(name="ok", passed=passed, severity=severity)]
+
+    return run_checked(artifact, build=build, check=check, declared=declared, **options)
+
+
+def test_a_checked_output_becomes_a_version_and_current_points_at_it(artifact):
+    outcome = run(artifact)
+    assert outcome.published.created
+    assert outcome.published.path == artifact.folder / outcome.published.version
+    assert (artifact.current / "sub" / "file.txt").read_text() == "x"
+    assert current_version(artifact) == outcome.published.version
+    assert list(artifact.staging.iterdir()) == []
+
+
+def test_the_same_bytes_give_the_same_version_and_publishing_again_changes_nothing(artifact):
+    first = run(artifact)
+    before = (artifact.current / "sub" / "file.txt").stat().st_mtime_ns
+    second = run(artifact)
+    assert second.published.version == first.published.version
+    assert not second.published.created
+    assert (artifact.current / "sub" / "file.txt").stat().st_mtime_ns == before
+
+
+def test_other_bytes_or_another_name_give_another_version(tmp_path):
+    versions = set()
+    for name, content in (("a", "x"), ("a", "y"), ("b", "x")):
+        folder = tmp_path / f"{name}{content}"
+        folder.mkdir()
+        (folder / name).write_text(content)
+        versions.add(content_version(folder))
+    assert len(versions) == 3
+
+
+def test_a_failed_check_publishes_nothing_and_leaves_the_version_before_as_it_was(artifact):
+    first = run(artifact)
+    outcome = run(artifact, content="worse", passed=False)
+    assert outcome.published is None
+    assert [check.name for check in outcome.blocking] == ["ok"]
+    assert current_version(artifact) == first.published.version
+    assert sorted(path.name for path in artifact.folder.iterdir()) == sorted([first.published.version, "current"])
+    assert list(artifact.staging.iterdir()) == []
+
+
+def test_a_failed_warning_publishes_all_the_same(artifact):
+    assert run(artifact, passed=False, severity=Severity.WARNING).published is not None
+
+
+def test_a_declared_check_that_did_not_run_counts_as_failed(artifact):
+    outcome = run(artifact, declared=("ok", "forgotten"))
+    assert outcome.published is None
+    assert [(check.name, check.passed) for check in outcome.checks] == [("ok", True), ("forgotten", False)]
+    assert outcome.checks[1].violations[0].code is ViolationCode.CHECK_NOT_RUN
+
+
+def test_a_check_nobody_declared_is_an_error(artifact):
+    with pytest.raises(PublishError, match=r"checks \['ok'\] ran undeclared"):
+        run(artifact, declared=())
+    assert current_version(artifact) is None
+
+
+def test_a_build_that_raises_leaves_no_trace(artifact):
+    def build(folder):
+        (folder / "half").write_text("half")
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        run_checked(artifact, build=build, check=lambda folder, value: [], declared=())
+    assert list(artifact.staging.iterdir()) == []
+    assert not artifact.folder.exists()
+
+
+def test_a_full_disk_is_told_with_its_numbers(artifact):
+    def build(folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(
+        PublishError, match=r"asd/thing \[part\]: the disk .* is full \(.* GB free\); nothing was published"
+    ):
+        run_checked(artifact, build=build, check=lambda folder, value: [], declared=())
+
+
+def test_b26_a_folder_that_is_not_this_version_is_refused_and_left_alone(artifact):
+    version = run(artifact).published.version
+    intruder = artifact.version(version) / "sub" / "file.txt"
+    intruder.write_text("changed by hand")
+    with pytest.raises(PublishError, match=f"{version}: holds something else"):
+        run(artifact)
+    assert intruder.read_text() == "changed by hand"
+
+
+def test_an_output_without_a_file_is_refused(artifact):
+    with pytest.raises(PublishError, match="nothing to publish"):
+        run_checked(artifact, build=lambda folder: None, check=lambda folder, value: [], declared=())
+
+
+def test_a_link_in_an_output_is_refused(artifact):
+    def build(folder):
+        (folder / "link").symlink_to("/etc/hostname")
+
+    with pytest.raises(PublishError, match="neither a plain file nor a folder"):
+        run_checked(artifact, build=build, check=lambda folder, value: [], declared=())
+
+
+def test_files_that_hold_paths_stay_out_of_the_version_and_are_refreshed(artifact):
+    def attempt(place):
+        def build(folder):
+            (folder / "data").write_text("same")
+            (folder / "paths.txt").write_text(place)
+
+        return run_checked(
+            artifact, build=build, check=lambda f, v: [], declared=(), location_dependent=("paths.txt",)
+        ).published
+
+    first, second = attempt("here"), attempt("there")
+    assert (first.version, first.created, second.created) == (second.version, True, False)
+    assert (artifact.current / "paths.txt").read_text() == "there"
+
+
+def test_p08_twenty_publishers_at_once_leave_one_valid_current_and_no_leftovers(artifact):
+    with ThreadPoolExecutor(8) as pool:
+        outcomes = list(pool.map(lambda i: run(artifact, content=str(i % 4)), range(20)))
+    versions = {outcome.published.version for outcome in outcomes}
+    assert len(versions) == 4
+    assert current_version(artifact) in versions
+    assert list(artifact.staging.iterdir()) == []
+    for version in versions:
+        assert content_version(artifact.version(version)) == version
+
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from muvap_assets.layout import Layout
+from muvap_assets.publish import staged
+with staged(Layout(Path(sys.argv[1])).artifact("asd", "thing", "part")) as folder:
+    (folder / "half").write_text("half")
+    print("ready", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_p08_leftovers_of_a_killed_run_are_removed_and_those_of_a_running_one_are_not(artifact):
+    child = subprocess.Popen([sys.executable, "-c", KILLED, str(artifact.root)], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "ready\n"
+    assert remove_stale_staging(artifact.staging) == []
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    assert len(remove_stale_staging(artifact.staging)) == 1
+    assert list(artifact.staging.iterdir()) == []
+
+
+def test_an_input_that_was_never_published_is_asked_for_by_name(artifact):
+    with pytest.raises(
+        StaleInputError, match=r"asd/thing \[part\]: no published version.* Materialize asd/thing first"
+    ):
+        require_current(artifact)
+
+
+def test_an_input_built_from_another_version_is_refused(artifact):
+    with pytest.raises(StaleInputError, match="built from asd/manifest version old, required is version new"):
+        require_pinned(artifact, inputs={"asd/manifest": "old"}, name="asd/manifest", required="new")
+
+
+def test_violations_survive_their_file(tmp_path):
+    violation = Violation(
+        code=ViolationCode.LABELS_INVALID, found="ü\n", required="r", hint="h", row=3, sample_id="s", field="labels"
+    )
+    write_violations(tmp_path / "deep" / "v.jsonl", [violation, violation])
+    assert read_violations(tmp_path / "deep" / "v.jsonl") == [violation, violation]
+
+
+def test_publishing_is_durable_before_it_is_visible(artifact, monkeypatch):
+    events = []
+    real_fsync, real_rename = os.fsync, Path.rename
+    monkeypatch.setattr(os, "fsync", lambda fd: events.append("fsync") or real_fsync(fd))
+    monkeypatch.setattr(Path, "rename", lambda self, target: events.append("rename") or real_rename(self, target))
+    run(artifact)
+    before = events[: events.index("rename")]
+    assert before.count("fsync") == 3
+    assert "fsync" in events[events.index("rename") :]
+
+
+def test_staging_is_private_and_on_the_artifacts_file_system(artifact):
+    with staged(artifact) as first, staged(artifact) as second:
+        assert first != second
+        assert artifact.folder not in first.parents
+        assert first.stat().st_dev == artifact.root.stat().st_dev
+
+
+def test_publish_returns_the_path_readers_will_use(artifact):
+    with staged(artifact) as folder:
+        (folder / "f").write_text("x")
+        published = publish(folder, artifact)
+    assert (published.path / "f").read_text() == "x"
+    assert time.time() - published.path.stat().st_mtime < 60
