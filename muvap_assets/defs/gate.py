@@ -7,6 +7,7 @@ recorded; passing results travel inside the ``MaterializeResult``, which ties th
 See https://docs.dagster.io/guides/test/asset-checks.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ def check_specs(
     asset: dg.AssetKey, descriptions: Mapping[str, str], partitions: dg.PartitionsDefinition
 ) -> list[dg.AssetCheckSpec]:
     """Blocking check specs of an asset, one a partition as the asset itself."""
-    return [
-        dg.AssetCheckSpec(name, asset=asset, description=text, blocking=True, partitions_def=partitions)
-        for name, text in descriptions.items()
-    ]
+    with warnings.catch_warnings():
+        # A preview argument; without it all partitions would share one status. The pinned version is tested.
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        return [
+            dg.AssetCheckSpec(name, asset=asset, description=text, blocking=True, partitions_def=partitions)
+            for name, text in descriptions.items()
+        ]
 
 
 def gate(
@@ -90,11 +94,12 @@ def _result(asset: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult:
 
 
 def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome]) -> dg.Failure:
-    lines = [f"{asset.to_user_string()} [{partition}]: {len(blocking)} check(s) failed, nothing was published."]
-    for check in blocking:
-        lines.append(f"{check.name}: {len(check.violations)} violation(s)")
-        lines.extend(f"  {violation.message()}" for violation in check.violations[:5])
+    names = ", ".join(check.name for check in blocking)
     unique = list(dict.fromkeys(violation for check in blocking for violation in check.violations))
+    lines = [f"{asset.to_user_string()} [{partition}]: failed {names}; nothing was published."]
+    lines.extend(f"  {violation.message()}" for violation in unique[: metadata.TABLE_ROWS])
+    if len(unique) > metadata.TABLE_ROWS:
+        lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more")
     return dg.Failure("\n".join(lines), metadata=metadata.violations_table(unique), allow_retries=False)
 
 

@@ -19,7 +19,10 @@ from muvap_assets.publish import file_sha256
 QUARANTINE = Policy(on_violation="quarantine", max_rejected_share=0.5)
 
 
-def check(corpus, policy=Policy()):
+STRICT = Policy()
+
+
+def check(corpus, policy=STRICT):
     path = corpus.write()
     return validate(read_tsv(path), root=path.parent, dataset="test", policy=policy)
 
@@ -28,7 +31,7 @@ def found(report):
     return [(violation.sample_id, violation.code) for violation in report.violations]
 
 
-def written(corpus, tmp_path, policy=Policy()):
+def written(corpus, tmp_path, policy=STRICT):
     report = check(corpus, policy)
     folder = tmp_path / "artifact" / "version"
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,7 +187,7 @@ def test_under_fail_one_bad_row_fails_the_manifest_and_under_quarantine_it_is_se
     assert not relaxed["rejected_rows"].passed
     assert relaxed["rejected_rows"].numbers == {"rejected": 1, "rejected_share": 0.5}
     strict = replace(QUARANTINE, max_rejected_share=0.4)
-    assert [o.name for o in verify_manifest(folder, strict) if o.blocks][0] == "rows_valid"
+    assert next(o.name for o in verify_manifest(folder, strict) if o.blocks) == "rows_valid"
 
 
 def test_a_quarantine_without_a_single_good_row_fails(corpus, tmp_path):

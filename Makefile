@@ -1,0 +1,54 @@
+# Two commands do everything: `make demo` and `make test`. Each installs what is missing first.
+VENV ?= .venv
+PYTHON ?= python3
+export DATA_ROOT ?= $(CURDIR)/data
+export MUVAP_DATA_ROOT ?= $(DATA_ROOT)
+export DAGSTER_HOME ?= $(DATA_ROOT)/dagster_home
+
+BIN := $(VENV)/bin
+# Installing again is due when the constraints or the project file changed, or the project moved.
+STAMP := $(VENV)/.installed-$(shell cat constraints.txt pyproject.toml | cksum | cut -d' ' -f1)-$(shell echo '$(CURDIR)' | cksum | cut -d' ' -f1)
+
+.PHONY: demo test test-all check fix dev bench bench-check clean install
+
+install: $(STAMP)
+
+$(STAMP): constraints.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	rm -f $(VENV)/.installed-*
+	touch $@
+
+$(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml
+	mkdir -p $(@D)
+	cp $< $@
+
+demo: install $(DAGSTER_HOME)/dagster.yaml  ## a small corpus, every asset of it materialized, and a summary
+	$(BIN)/python -m muvap_assets.defs.demo
+
+test: install  ## the tests, less those marked slow
+	$(BIN)/python -m pytest -m 'not slow' $(PYTEST_ARGS)
+
+test-all: install  ## every test
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: install  ## lint, format and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+fix: install  ## what the linter can mend by itself
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+dev: install $(DAGSTER_HOME)/dagster.yaml  ## the Dagster UI on the same data, at http://localhost:3000
+	$(BIN)/dagster dev -w workspace.yaml
+
+bench: install  ## measure speed and memory; ratios within one run
+	$(BIN)/python -m benchmarks.run --json data/bench.json
+
+bench-check: install  ## the same, failing on a missed target
+	$(BIN)/python -m benchmarks.run --json data/bench.json --check
+
+clean:  ## remove generated data and caches, not the environment
+	rm -rf data build .pytest_cache .mypy_cache .ruff_cache .hypothesis *.egg-info

@@ -1,0 +1,223 @@
+"""The gate against a real Dagster instance: what is recorded, what is not, and what stays as it was."""
+
+import hashlib
+import json
+
+import dagster as dg
+import numpy as np
+import pytest
+
+from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.datasets import load_datasets
+from muvap_assets.defs import asd
+from muvap_assets.definitions import build_defs
+from muvap_assets.layout import Layout
+from muvap_assets.publish import current_version
+
+MANIFEST, LOUDNESS, PACKS = asd.MANIFEST, asd.LOUDNESS_INDEX, asd.PACKED_SHARDS
+
+
+class Platform:
+    """A code location over one corpus, and an instance that outlives single runs."""
+
+    def __init__(self, corpus, tmp_path, instance, **options):
+        self.corpus, self.instance = corpus, instance
+        self.layout = Layout(tmp_path / "data")
+        datasets = tmp_path / "datasets.yaml"
+        entry = {"kind": "tsv", "manifest": str(corpus.root / "train.tsv"), **options}
+        datasets.write_text(json.dumps({"corpora": {"talks": entry, "other": entry}}))
+        self.defs = build_defs(datasets_file=datasets, data_root=self.layout.root)
+
+    def run(self, *keys, partition="talks"):
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=list(keys or (MANIFEST, LOUDNESS, PACKS)),
+            partition_key=partition,
+            instance=self.instance,
+            raise_on_error=False,
+        )
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+@pytest.fixture
+def good(corpus):
+    rec = corpus.wav("rec.wav", 80_000)
+    corpus.row("a", audio_path=rec, start_sec="0.5")
+    corpus.row("b", audio_path=rec, start_sec="1.25", source_fps="29.97")
+    corpus.write()
+    return corpus
+
+
+def digest(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return hashlib.sha256(b"".join(str(path).encode() + path.read_bytes() for path in files)).hexdigest()
+
+
+def checks(result):
+    return {(c.asset_key.path[-1], c.check_name): c.passed for c in result.get_asset_check_evaluations()}
+
+
+def materialized(result):
+    return [event.asset_key for event in result.get_asset_materialization_events()]
+
+
+def test_the_whole_line_is_materialized_with_every_check_and_its_version(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    result = platform.run()
+    assert result.success
+    assert materialized(result) == [MANIFEST, LOUDNESS, PACKS]
+    declared = {*asd.MANIFEST_CHECKS} | {*asd.LOUDNESS_CHECKS} | {*asd.PACK_CHECKS}
+    assert {name for _, name in checks(result)} == declared
+    assert all(checks(result).values())
+    for event in result.get_asset_materialization_events():
+        line, name = event.asset_key.path
+        version = current_version(platform.layout.artifact(line, name, "talks"))
+        assert event.step_materialization_data.materialization.tags["dagster/data_version"] == version
+        assert event.partition == "talks"
+    assert len(PackReader(platform.layout.asd_packed_shards("talks").current)) == 2
+
+
+def test_checks_hang_on_the_materialization_they_passed_with(good, tmp_path, instance):
+    result = Platform(good, tmp_path, instance).run(MANIFEST)
+    record = instance.fetch_materializations(MANIFEST, limit=1).records[0]
+    for evaluation in result.get_asset_check_evaluations():
+        assert evaluation.target_materialization_data.storage_id == record.storage_id
+        assert evaluation.partition == "talks"
+
+
+def test_one_label_too_many_stores_the_failed_check_and_changes_nothing(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    assert platform.run().success
+    roots = [platform.layout.root / "asd"]
+    before = [digest(root) for root in roots]
+
+    good.rows[1]["labels"] = str([0] * 26)
+    good.write()
+    result = platform.run()
+
+    assert not result.success
+    assert materialized(result) == []
+    failed = [c for c in result.get_asset_check_evaluations() if not c.passed and c.check_name == "labels_match_faces"]
+    (violation,) = failed[0].metadata["violations"].records
+    assert violation.data["row"] == 3
+    assert violation.data["found"] == "labels has 26 entries, faces has 25 frames"
+    assert failed[0].severity is dg.AssetCheckSeverity.ERROR
+    assert {c.asset_key for c in result.get_asset_check_evaluations()} == {MANIFEST}
+    assert [event.step_key for event in result.all_events if event.is_step_start] == ["asd__manifest"]
+    assert [digest(root) for root in roots] == before
+    assert len(instance.fetch_materializations(MANIFEST, limit=10).records) == 1
+    assert not list((platform.layout.root / ".staging").iterdir())
+    report = platform.layout.asd_manifest("talks").reports / "violations.jsonl"
+    assert json.loads(report.read_text().splitlines()[0])["code"] == "label_count_mismatch"
+
+
+def test_a_failure_is_not_retried_and_says_what_to_do(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    good.rows[0]["audio_path"] = "gone.wav"
+    good.write()
+    asset = platform.defs.resolve_assets_def(MANIFEST)
+    context = dg.build_asset_context(partition_key="talks")
+    resources = {"layout": platform.layout, "datasets": load_datasets(tmp_path / "datasets.yaml")}
+    with pytest.raises(dg.Failure) as caught:
+        list(asset(context, **resources))
+    assert caught.value.allow_retries is False
+    assert caught.value.description.startswith(
+        "asd/manifest [talks]: failed rows_valid, audio_covers_faces; nothing was published."
+    )
+    assert caught.value.description.count("train.tsv row 2 (a): audio_path") == 1
+
+
+def test_quarantine_publishes_the_good_rows_and_warns_with_the_number(good, tmp_path, instance):
+    good.row("bad", labels="[]")
+    good.write()
+    result = Platform(good, tmp_path, instance, on_violation="quarantine", max_rejected_share=0.5).run()
+    assert result.success
+    (warning,) = [c for c in result.get_asset_check_evaluations() if not c.passed]
+    assert (warning.check_name, warning.severity) == ("rejected_rows", dg.AssetCheckSeverity.WARN)
+    assert warning.metadata["rejected"].value == 1
+
+
+def test_an_asset_without_its_input_fails_by_name(good, tmp_path, instance):
+    result = Platform(good, tmp_path, instance).run(PACKS)
+    assert not result.success
+    assert materialized(result) == []
+    assert not any(checks(result).values())
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert "asd/manifest [talks]: no published version" in failure.step_failure_data.user_failure_data.description
+
+
+def test_a_pack_over_an_index_of_another_manifest_is_refused(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    assert platform.run().success
+    pack = current_version(platform.layout.asd_packed_shards("talks"))
+    good.row("c")
+    good.write()
+    assert platform.run(MANIFEST).success
+    result = platform.run(PACKS)
+    assert not result.success
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert (
+        "asd/loudness_index [talks]: built from asd/manifest version"
+        in failure.step_failure_data.user_failure_data.description
+    )
+    assert current_version(platform.layout.asd_packed_shards("talks")) == pack
+    assert platform.run(LOUDNESS, PACKS).success
+
+
+def test_partitions_are_independent(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    assert platform.run(partition="talks").success
+    assert current_version(platform.layout.asd_manifest("other")) is None
+    assert instance.get_materialized_partitions(MANIFEST) == {"talks"}
+
+
+def test_unchanged_input_gives_the_same_versions_and_publishes_nothing_new(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    platform.run()
+    before = digest(platform.layout.root / "asd")
+    result = platform.run()
+    assert result.success
+    published = [
+        e.step_materialization_data.materialization.metadata["newly_published"].value
+        for e in result.get_asset_materialization_events()
+    ]
+    assert published == [False, False, False]
+    assert digest(platform.layout.root / "asd") == before
+
+
+def test_an_error_of_ours_in_a_build_fails_every_declared_check(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    assert platform.run(MANIFEST).success
+    signal = np.zeros(16_000)
+    good.wav("rec.wav", signal)
+    result = platform.run(LOUDNESS)
+    assert not result.success
+    assert {(name, passed) for (_, name), passed in checks(result).items()} == {
+        (name, False) for name in asd.LOUDNESS_CHECKS
+    }
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert "audio_changed" in str(failure.step_failure_data.user_failure_data.metadata["violation_counts"].value)
+
+
+def test_keys_dependencies_and_checks_are_these():
+    graph = build_defs().resolve_asset_graph()
+    assert {
+        key.to_user_string(): sorted(p.to_user_string() for p in graph.get(key).parent_keys)
+        for key in graph.get_all_asset_keys()
+    } == {
+        "asd/manifest": [],
+        "asd/loudness_index": ["asd/manifest"],
+        "asd/packed_shards": ["asd/loudness_index", "asd/manifest"],
+    }
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        assert node.description
+        assert node.owners == ["team:data-platform"]
+        assert node.code_version
+        assert node.group_name == "asd"
+        assert all(graph.get(check).blocking for check in node.check_keys)
