@@ -1,0 +1,186 @@
+"""Audio of a pack: a recording is decoded once, as a stream, and scattered to all its clips wherever they lie.
+
+recording   |──────────────────────────────────|        at 16 kHz, in blocks
+clips           |── a ──|      |──── c ────|
+                   |── b ──|            |── d ────░░░|  past the recording's end: silence
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.asd.contract import Clip
+from muvap_assets.asd.packs.layout import AUDIO_DTYPE, crc32_zeros
+from muvap_assets.asd.packs.plan import Placed
+from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.media.audio import mono_16k_blocks, to_int16
+from muvap_assets.media.npy import write_at
+from muvap_assets.publish import file_sha256
+
+ID_LENGTH = 16
+"""A recording id is this many digits of its file's SHA-256."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenAudio:
+    """What became of one clip's audio; ``position`` is the clip's over the pack."""
+
+    position: int
+    crc32: int
+    clipped_samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRecording:
+    """What became of one recording: its clips, or everything that is wrong with it."""
+
+    clips: tuple[WrittenAudio, ...]
+    violations: tuple[Violation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An ``audio.npy`` and where its data begins."""
+
+    path: Path
+    data_offset: int
+
+
+def group_by_recording(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
+    """The clips of each recording sorted by start; the longest recording first, since it may take longest."""
+    groups: dict[str, list[Placed]] = {}
+    for placed in samples:
+        groups.setdefault(placed.clip.recording_id, []).append(placed)
+    ordered = [tuple(sorted(group, key=lambda placed: placed.clip.start_sample)) for group in groups.values()]
+    return sorted(ordered, key=lambda group: -group[0].clip.recording_samples)
+
+
+def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Path) -> WrittenRecording:
+    """Decode one recording as far as its last clip needs and write every clip's audio.
+
+    Args:
+        clips: all clips of the recording, sorted by start; they may overlap.
+        places: the preallocated array of each shard; what is not written there stays silence.
+        root: the folder relative paths are meant from.
+
+    Raises:
+        OSError: the target cannot be written.
+    """
+    violations = _changed_files(clips, root)
+    if violations:
+        return WrittenRecording((), tuple(violations))
+    first = clips[0].clip
+    spans = [_Span(placed, places[placed.shard]) for placed in clips]
+    stop = max(span.stop for span in spans)
+    try:
+        decoded = _scatter(spans, mono_16k_blocks(first.audio_file(root), first.audio_sample_rate, stop))
+    except MediaError as error:
+        return WrittenRecording((), tuple(error.violation(**_place(placed.clip)) for placed in clips))
+    violations = [
+        _length_mismatch(placed.clip, decoded)
+        for placed in clips
+        if decoded != min(stop, placed.clip.recording_samples)
+    ]
+    return WrittenRecording(tuple(span.finish() for span in spans), tuple(violations))
+
+
+def _scatter(spans: list[_Span], blocks: Iterable[npt.NDArray[np.float32]]) -> int:
+    """Hand each block to the spans it overlaps; returns how many samples there were."""
+    waiting, active, position = deque(spans), list[_Span](), 0
+    for block in blocks:
+        end = position + len(block)
+        while waiting and waiting[0].start < end:
+            active.append(waiting.popleft())
+        for span in active:
+            span.take(block, position)
+        active = [span for span in active if span.stop > end]
+        position = end
+    return position
+
+
+class _Span:
+    """One clip while its recording streams by."""
+
+    def __init__(self, placed: Placed, place: Place) -> None:
+        self.start = placed.clip.start_sample
+        self.stop = self.start + placed.clip.audio_samples
+        self._placed, self._place = placed, place
+        self._written = self._crc32 = self._clipped = 0
+
+    def take(self, block: npt.NDArray[np.float32], position: int) -> None:
+        """Write the part of ``block``, which begins at ``position`` of the recording, that is this clip's."""
+        part = block[max(self.start - position, 0) : max(self.stop - position, 0)]
+        if not len(part):
+            return
+        samples, clipped = to_int16(part)
+        data = np.ascontiguousarray(samples, AUDIO_DTYPE)
+        offset = self._place.data_offset + (self._placed.audio_offset + self._written) * AUDIO_DTYPE.itemsize
+        descriptor = os.open(self._place.path, os.O_WRONLY)
+        try:
+            write_at(descriptor, data, offset)
+        finally:
+            os.close(descriptor)
+        self._written += len(data)
+        self._clipped += clipped
+        self._crc32 = zlib.crc32(data.data, self._crc32)
+
+    def finish(self) -> WrittenAudio:
+        """What this clip became, with the silence after its recording's end."""
+        silence = (self._placed.clip.audio_samples - self._written) * AUDIO_DTYPE.itemsize
+        return WrittenAudio(self._placed.position, crc32_zeros(silence, self._crc32), self._clipped)
+
+
+def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Violation]:
+    """Clips whose file is gone, or is not the one that was validated and measured."""
+    faults: dict[str, Callable[[Clip], Violation] | None] = {}
+    for placed in clips:
+        if placed.clip.audio_path not in faults:
+            faults[placed.clip.audio_path] = _file_fault(placed.clip, root)
+    found = ((placed.clip, faults[placed.clip.audio_path]) for placed in clips)
+    return [fault(clip) for clip, fault in found if fault is not None]
+
+
+def _file_fault(clip: Clip, root: Path) -> Callable[[Clip], Violation] | None:
+    try:
+        digest = file_sha256(clip.audio_file(root))[:ID_LENGTH]
+    except OSError as error:
+        reason = str(error.strerror)
+        return lambda clip: _violation(
+            clip, ViolationCode.AUDIO_MISSING, reason, "the recording of the row", "Was the corpus moved?"
+        )
+    if digest == clip.recording_id:
+        return None
+    return lambda clip: _violation(
+        clip,
+        ViolationCode.AUDIO_CHANGED,
+        f"the file's digest is {digest}",
+        f"{clip.recording_id}, the recording that was validated and measured",
+        "Validate and measure the corpus again.",
+    )
+
+
+def _length_mismatch(clip: Clip, decoded: int) -> Violation:
+    return _violation(
+        clip,
+        ViolationCode.AUDIO_CHANGED,
+        f"decodes to {decoded} samples at 16 kHz",
+        f"{clip.recording_samples}, as when it was validated",
+        "The decoder changed: validate and measure the corpus again.",
+    )
+
+
+def _violation(clip: Clip, code: ViolationCode, found: str, required: str, hint: str) -> Violation:
+    return Violation(code=code, found=found, required=required, hint=hint, **_place(clip))
+
+
+def _place(clip: Clip) -> dict[str, Any]:
+    return {"row": clip.row, "sample_id": clip.sample_id, "field": "audio_path"}

@@ -1,0 +1,314 @@
+"""Writing a pack: plan, preallocate, decode into place, then the index.
+
+Memory holds one block a worker, never a clip or a shard, and the bytes do not depend on who decodes what when.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from muvap_assets.asd.contract import Clip, VisualKind
+from muvap_assets.asd.packs.audio_writer import (
+    Place,
+    WrittenAudio,
+    WrittenRecording,
+    group_by_recording,
+    write_recording,
+)
+from muvap_assets.asd.packs.face_writer import (
+    BlockWriter,
+    ClipFaces,
+    WrittenBlock,
+    blocks_of,
+    open_faces,
+    shape_mismatch,
+)
+from muvap_assets.asd.packs.layout import (
+    ARTIFACT,
+    AUDIO_DTYPE,
+    AUDIO_FILE,
+    FACES_DTYPE,
+    FACES_FILE,
+    LABELS_DTYPE,
+    LABELS_FILE,
+    PACK_CODE_VERSION,
+    PackEntry,
+    PackHeader,
+    shard_name,
+    write_header,
+    write_index,
+)
+from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, plan_shards
+from muvap_assets.asd.timeline import model_frame_count
+from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.media.faces import load_decoder
+from muvap_assets.media.npy import npy_header_bytes, preallocate_npy
+from muvap_assets.progress import Progress, no_progress
+
+T = TypeVar("T")
+_JOBS_A_WORKER = 4
+
+
+class Levels(Protocol):
+    """Level statistics of a whole recording, full scale 1; ``rms`` and ``peak`` after its mean was removed."""
+
+    @property
+    def mean(self) -> float: ...
+    @property
+    def rms(self) -> float: ...
+    @property
+    def peak(self) -> float: ...
+
+
+def write_pack(
+    folder: Path,
+    clips: Sequence[Clip],
+    root: Path,
+    loudness: Mapping[str, Levels],
+    *,
+    inputs: Mapping[str, str],
+    shard_bytes: int = SHARD_BYTES,
+    workers: int | None = None,
+    progress: Progress = no_progress,
+) -> PackHeader:
+    """Pack ``clips`` in their order into ``folder``, which is empty.
+
+    Args:
+        folder: where the pack is written; it is not a pack before this returns.
+        clips: the accepted rows of a manifest.
+        root: the folder relative paths of ``clips`` are meant from.
+        loudness: levels of each recording, by recording id.
+        inputs: versions of the artifacts this is made from, for the provenance.
+        shard_bytes: about how large a shard becomes.
+        workers: threads that decode; all cores where not given. The bytes are the same.
+        progress: called in this thread after the faces of each sample.
+
+    Returns:
+        What was written to ``dataset.json``.
+
+    Raises:
+        ConfigError: ``shard_bytes`` or ``workers`` is not positive.
+        ValidationError: media is missing, changed since it was validated or cannot be decoded; every sample is named.
+        OSError: the disk is full, or ``folder`` is not empty.
+    """
+    workers = workers if workers is not None else os.cpu_count() or 1
+    if workers < 1:
+        raise ConfigError(f"workers {workers}; required: at least 1. Leave it out to use all cores.")
+    _raise_if_any(_unpackable(clips, loudness))
+    face_shape = (clips[0].face_height, clips[0].face_width)
+    shards = plan_shards(clips, face_shape, shard_bytes)
+    files = [_preallocate(folder / shard_name(i), shard, face_shape) for i, shard in enumerate(shards)]
+    content = _write_content(shards, files, root, workers, progress)
+    _raise_if_any(content.violations)
+    write_index(folder, [[_entry(placed, content, loudness) for placed in shard.samples] for shard in shards])
+    header = PackHeader(
+        face_shape=face_shape,
+        shards=len(shards),
+        samples=len(clips),
+        source_frames=sum(shard.frames for shard in shards),
+        audio_samples=sum(shard.audio_samples for shard in shards),
+        provenance={
+            "artifact": ARTIFACT,
+            "inputs": dict(sorted(inputs.items())),
+            "parameters": {"shard_bytes": shard_bytes},
+            "code_version": PACK_CODE_VERSION,
+        },
+    )
+    write_header(folder, header)
+    return header
+
+
+def _raise_if_any(violations: Sequence[Violation]) -> None:
+    if violations:
+        raise ValidationError("packed shards", sorted(violations, key=lambda violation: violation.row or 0))
+
+
+def _unpackable(clips: Sequence[Clip], loudness: Mapping[str, Levels]) -> list[Violation]:
+    """What can be known to be wrong before any media is opened."""
+    if not clips:
+        return [
+            Violation(
+                code=ViolationCode.MANIFEST_EMPTY,
+                found="no clip",
+                required="at least one",
+                hint="See what the manifest rejected.",
+            )
+        ]
+    violations = []
+    usual_shape = Counter((clip.face_height, clip.face_width) for clip in clips).most_common(1)[0][0]
+    occurrences = Counter(clip.sample_id for clip in clips)
+    for clip in clips:
+        if (clip.face_height, clip.face_width) != usual_shape:
+            violations.append(shape_mismatch(clip, (clip.face_height, clip.face_width), usual_shape))
+        if occurrences[clip.sample_id] > 1:
+            found, required = f"{occurrences[clip.sample_id]} clips of this id", "one"
+            violations.append(_finding(clip, ViolationCode.SAMPLE_ID_DUPLICATE, found, required, "Rename all but one."))
+        if not clip.source_frames or clip.labels.dtype != LABELS_DTYPE or clip.labels.ndim != 1:
+            found = f"labels of dtype {clip.labels.dtype} and shape {list(clip.labels.shape)}"
+            required = "uint8 [source_frames], at least one"
+            violations.append(
+                _finding(clip, ViolationCode.LABELS_INVALID, found, required, "Validate the corpus again.")
+            )
+        if fault := _level_fault(clip, loudness):
+            hint = "Measure the recordings of this manifest again."
+            violations.append(
+                _finding(clip, ViolationCode.LEVEL_INVALID, fault, "finite levels of its recording", hint)
+            )
+    return violations
+
+
+def _level_fault(clip: Clip, loudness: Mapping[str, Levels]) -> str | None:
+    levels = loudness.get(clip.recording_id)
+    if levels is None:
+        return f"recording {clip.recording_id} is not in the loudness index"
+    if not all(map(math.isfinite, (levels.mean, levels.rms, levels.peak))):
+        return f"mean {levels.mean}, RMS {levels.rms}, peak {levels.peak}"
+    return None
+
+
+def _finding(clip: Clip, code: ViolationCode, found: str, required: str, hint: str) -> Violation:
+    return Violation(code=code, found=found, required=required, hint=hint, row=clip.row, sample_id=clip.sample_id)
+
+
+# --- arrays -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _ShardFiles:
+    faces: Place
+    audio: Place
+
+
+def _preallocate(folder: Path, shard: ShardPlan, face_shape: tuple[int, int]) -> _ShardFiles:
+    """Create a shard's arrays; its labels are complete with that."""
+    folder.mkdir(parents=True)
+    faces, audio = folder / FACES_FILE, folder / AUDIO_FILE
+    files = _ShardFiles(
+        Place(faces, preallocate_npy(faces, FACES_DTYPE, (shard.frames, *face_shape))),
+        Place(audio, preallocate_npy(audio, AUDIO_DTYPE, (shard.audio_samples,))),
+    )
+    with (folder / LABELS_FILE).open("xb") as stream:
+        stream.write(npy_header_bytes(LABELS_DTYPE, (shard.frames,)))
+        for placed in shard.samples:
+            stream.write(placed.clip.labels.tobytes())
+    return files
+
+
+class _Content:
+    """What was written for each sample, gathered in the calling thread."""
+
+    def __init__(self, samples: int) -> None:
+        self.faces_crc32 = [0] * samples
+        self.audio: dict[int, WrittenAudio] = {}
+        self.violations: list[Violation] = []
+
+
+def _write_content(
+    shards: Sequence[ShardPlan], files: Sequence[_ShardFiles], root: Path, workers: int, progress: Progress
+) -> _Content:
+    """Write all faces and audio from ``workers`` threads."""
+    samples = [placed for shard in shards for placed in shard.samples]
+    content = _Content(len(samples))
+    if any(placed.clip.visual_kind is VisualKind.JPEG_DIRECTORY for placed in samples):
+        load_decoder()
+    places = {i: file.audio for i, file in enumerate(files)}
+    recordings = (partial(write_recording, clips, places, root) for clips in group_by_recording(samples))
+    clip = samples[0].clip
+    writer = BlockWriter((clip.face_height, clip.face_width), workers)
+    in_work: dict[int, ClipFaces] = {}
+    done = 0
+
+    def finished(placed: Placed) -> None:
+        nonlocal done
+        done += 1
+        progress(done, len(samples), placed.clip.sample_id)
+
+    def face_jobs() -> Iterator[Callable[[], WrittenBlock]]:
+        for placed in samples:
+            source, violations = open_faces(placed.clip, root)
+            content.violations.extend(violations)
+            if source is None:
+                finished(placed)
+                continue
+            in_work[placed.position] = ClipFaces(placed.clip)
+            faces = files[placed.shard].faces
+            for block in blocks_of(placed, source):
+                yield partial(writer.write, block, faces.path, faces.data_offset)
+
+    jobs: Iterable[Callable[[], WrittenRecording | WrittenBlock]] = chain(recordings, face_jobs())
+    for result in _run_bounded(jobs, workers):
+        if isinstance(result, WrittenRecording):
+            content.violations.extend(result.violations)
+            content.audio.update({written.position: written for written in result.clips})
+            continue
+        placed = result.block.placed
+        if in_work[placed.position].add(result):
+            faces_of_clip = in_work.pop(placed.position)
+            content.faces_crc32[placed.position] = faces_of_clip.crc32
+            content.violations.extend(faces_of_clip.violations())
+            finished(placed)
+    return content
+
+
+def _run_bounded(jobs: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
+    """Run ``jobs`` in threads and yield what they return, as it comes; only a few wait at any time."""
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="pack")
+    pending: set[Future[T]] = set()
+    try:
+        for job in jobs:
+            pending.add(pool.submit(job))
+            if len(pending) >= workers * _JOBS_A_WORKER:
+                done, pending = wait(pending, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        while pending:
+            done, pending = wait(pending, return_when=FIRST_COMPLETED)
+            yield from (future.result() for future in done)
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _entry(placed: Placed, content: _Content, loudness: Mapping[str, Levels]) -> PackEntry:
+    clip, levels, audio = placed.clip, loudness[placed.clip.recording_id], content.audio[placed.position]
+    return PackEntry(
+        shard=placed.shard,
+        dataset=clip.dataset,
+        sample_id=clip.sample_id,
+        source_fps=float(clip.source_fps),
+        source_frames=clip.source_frames,
+        start_sec=float(clip.start_sec),
+        model_frames=model_frame_count(clip.source_frames, clip.source_fps),
+        face_offset=placed.face_offset,
+        audio_offset=placed.audio_offset,
+        audio_samples=clip.audio_samples,
+        label_offset=placed.face_offset,
+        audio_mean=float(levels.mean),
+        audio_rms=float(levels.rms),
+        audio_peak=float(levels.peak),
+        speaking_ratio=speaking_ratio(clip),
+        recording_id=clip.recording_id,
+        padded_samples=clip.padded_samples,
+        clipped_samples=audio.clipped_samples,
+        source_fps_exact=clip.source_fps.text,
+        start_sec_exact=str(clip.start_sec),
+        labels_known=clip.labels_known,
+        faces_crc32=content.faces_crc32[placed.position],
+        audio_crc32=audio.crc32,
+        labels_crc32=zlib.crc32(clip.labels.tobytes()),
+    )
+
+
+def speaking_ratio(clip: Clip) -> float:
+    """Share of the clip's native frames labelled as speaking."""
+    return int(np.count_nonzero(clip.labels)) / clip.source_frames
