@@ -27,6 +27,7 @@ MAX_NPY_CHANNELS = 8
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
 
 _BLOCK_VALUES = 1 << 18
+_RIFF_BYTES_MAX = (1 << 32) + 7
 
 # what libsndfile decodes without loss; a WAV may hold lossy encodings too
 _WAV_ENCODINGS = frozenset({"PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE"})
@@ -185,10 +186,23 @@ def _decoder(path: Path, kind: str) -> _Decoder:
             flac.close()
         _unreadable(path, f"a damaged {kind} file ({error.error_string})")
     decoder.flac = flac
-    if flac is None and decoder.subtype not in _WAV_ENCODINGS:
-        with decoder:
-            _unsupported(path, f"WAV holding {decoder.subtype}")
+    if flac is None:
+        try:
+            _check_wav(path, decoder)
+        except MediaError:
+            decoder.close()
+            raise
     return decoder
+
+
+def _check_wav(path: Path, decoder: _Decoder) -> None:
+    if decoder.subtype not in _WAV_ENCODINGS:
+        _unsupported(path, f"WAV holding {decoder.subtype}")
+    size_bytes = path.stat().st_size
+    # Programs that write to a pipe or do not mind write such files; libsndfile would stop hours before the end.
+    if decoder.format != "RF64" and size_bytes > _RIFF_BYTES_MAX:
+        hint = "Export it as RF64 or FLAC."
+        _unsupported(path, f"a plain WAV of {size_bytes} bytes, more than its 32-bit lengths can say", hint)
 
 
 def _decoded_blocks(path: Path, kind: str, frames: int) -> Generator[Float32]:
