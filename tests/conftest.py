@@ -27,7 +27,7 @@ def real_media() -> Path:
         skip_or_fail("MUVAP_REAL_MEDIA is not set: real media are not at hand")
     if not Path(folder, "sample.wav").is_file():
         pytest.fail(f"MUVAP_REAL_MEDIA={folder} holds no sample.wav")
-    return Path(folder)
+    return Path(folder).resolve()
 
 
 class CorpusBuilder:

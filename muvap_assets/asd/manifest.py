@@ -113,7 +113,7 @@ def _probe_recordings(
             return MediaError(
                 ViolationCode.AUDIO_NON_FINITE,
                 key[0],
-                found=f"{key[0]} holds {found.non_finite} samples that are NaN or infinite",
+                found=f"{found.non_finite} samples are NaN or infinite",
                 required="finite samples",
                 hint="Export the recording again, or drop its rows.",
             )
@@ -166,10 +166,10 @@ def _open_faces(row: ClipRow, root: Path) -> tuple[tuple[int, int, int] | None, 
         try:
             return open_npy_faces(path).shape, []
         except MediaError as error:
-            return None, [error.violation(field="visual_path")]
+            return None, [_media_fault(error, "visual_path", row.visual_path)]
     names, errors = list_frames(path)
     if errors:
-        return None, [error.violation(field="visual_path") for error in errors]
+        return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
     return (len(names), FACE_SIZE, FACE_SIZE), []
 
 
@@ -261,6 +261,13 @@ def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], 
         if (clip.face_height, clip.face_width) != (height, width)
     ]
     return [clip for clip in clips if (clip.face_height, clip.face_width) == (height, width)], odd
+
+
+def _media_fault(error: MediaError, field: str, written: str) -> Violation:
+    """The error with the path as the row gives it: findings are published, and hold no path of this machine."""
+    return Violation(
+        code=error.code, field=field, found=f"{written}: {error.found}", required=error.required, hint=error.hint
+    )
 
 
 def _placed(violation: Violation, source: str, row: ClipRow) -> Violation:

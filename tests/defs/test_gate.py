@@ -9,8 +9,8 @@ import pytest
 
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.datasets import load_datasets
-from muvap_assets.defs import asd
 from muvap_assets.definitions import build_defs
+from muvap_assets.defs import asd
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version
 
