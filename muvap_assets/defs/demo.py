@@ -102,7 +102,7 @@ def _checks(instance: dg.DagsterInstance, corpus: str) -> tuple[int, int]:
 
 def _print_summary(instance: dg.DagsterInstance, layout: Layout) -> None:
     header = ("corpus", "samples", "frames", "hours", "bytes", "checks passed", "files")
-    rows = [header]
+    rows: list[tuple[str, ...]] = [header]
     for corpus in CORPORA:
         artifact = layout.asd_packed_shards(corpus)
         summary = summarize_pack(artifact.current)
