@@ -249,8 +249,12 @@ def read_jpeg_gray(path: Path, out: npt.NDArray[np.uint8]) -> None:
         MediaError: it cannot be read, or not as a whole JPEG.
     """
     try:
-        with path.open("rb") as stream:
-            data = stream.read(JPEG_BYTES_MAX + 1)
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            # As much as there is, never as much as could be: a buffer of the limit's size for each frame is slow.
+            data = os.read(descriptor, min(os.fstat(descriptor).st_size, JPEG_BYTES_MAX + 1))
+        finally:
+            os.close(descriptor)
     except FileNotFoundError as error:
         raise _missing(path) from error
     except OSError as error:
@@ -293,7 +297,7 @@ def _jpeg_fault(data: bytes) -> str | None:
     if not 0 < size[0] * size[1] <= JPEG_PIXELS_MAX:
         return f"{size[0]}x{size[1]} pixels, at most {JPEG_PIXELS_MAX} are decoded"
     # Some writers pad to a block with zeros; a picture cut short and padded has no end marker before them.
-    if not data.rstrip(b"\0").endswith(b"\xff\xd9") or len(data) <= scan + 2:
+    if not (data.endswith(b"\xff\xd9") or data.rstrip(b"\0").endswith(b"\xff\xd9")) or len(data) <= scan + 2:
         return f"a JPEG without end marker, cut short at {len(data)} bytes"
     return None
 

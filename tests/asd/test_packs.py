@@ -737,6 +737,7 @@ WRONG_CONTENT = {
     "no JSON index": (drop("shard-000000/index.json"), {"round_trip"}),
     "an empty JSON index": (write("shard-000000/index.json", b"[]"), {"round_trip"}),
     "a stray file": (write("notes.txt", b"x"), {"shapes"}),
+    "a stray file in a shard": (write("shard-000000/faces.npy.bak", b"x"), {"shapes"}),
 }
 
 

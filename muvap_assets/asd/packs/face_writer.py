@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.contract import Clip, VisualKind
+from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
 from muvap_assets.asd.packs.layout import crc32_join
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.errors import MediaError, Violation, ViolationCode
@@ -57,6 +57,8 @@ def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Violatio
     """The faces of a clip, if they still are what the manifest says, or everything that is wrong with them."""
     path = clip.visual_file(root)
     if clip.visual_kind is VisualKind.JPEG_DIRECTORY:
+        if (clip.face_height, clip.face_width) != (FACE_SIZE, FACE_SIZE):
+            return None, [shape_mismatch(clip, (clip.face_height, clip.face_width), (FACE_SIZE, FACE_SIZE))]
         listing = list_frames(path)
         if listing.errors:
             return None, [error.violation(**_place(clip)) for error in listing.errors]

@@ -48,6 +48,7 @@ PACK_CODE_VERSION = "1"
 ARTIFACT = "asd/packed_shards"
 HEADER_FILE, ARROW_FILE, JSON_FILE = "dataset.json", "index.arrow", "index.json"
 FACES_FILE, AUDIO_FILE, LABELS_FILE = "faces.npy", "audio.npy", "labels.npy"
+SHARD_FILES = (FACES_FILE, AUDIO_FILE, LABELS_FILE, JSON_FILE)
 FACES_DTYPE, AUDIO_DTYPE, LABELS_DTYPE = np.dtype("u1"), np.dtype("<i2"), np.dtype("u1")
 _ZEROS = bytes(1 << 20)
 _HINT = "Pack the corpus again."

@@ -26,6 +26,7 @@ from muvap_assets.asd.packs.layout import (
     ARROW_FILE,
     HEADER_FILE,
     JSON_FILE,
+    SHARD_FILES,
     PackEntry,
     PackFormatError,
     PackHeader,
@@ -166,8 +167,9 @@ def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings
     for key, count in counted.items():
         if (promised := getattr(pack.header, key)) != count:
             findings.add("shapes", f"{key} {promised}", f"{count}, as the index has", source=HEADER_FILE)
-    expected = {HEADER_FILE, ARROW_FILE, *(shard_name(shard) for shard in range(pack.header.shards))}
-    present = {path.name for path in pack.folder.iterdir()}
+    shards = [shard_name(shard) for shard in range(len(pack.lengths))]
+    expected = {HEADER_FILE, ARROW_FILE, *shards, *(f"{shard}/{name}" for shard in shards for name in SHARD_FILES)}
+    present = {path.relative_to(pack.folder).as_posix() for path in pack.folder.rglob("*")}
     for name in sorted(present - expected):
         findings.add("shapes", "a file that is no part of the pack", "nothing else in its folder", source=name)
     ids = Counter(pack.index.column("sample_id").to_pylist())
