@@ -572,6 +572,19 @@ def test_a_reader_is_pickled_by_its_path_and_opens_again(packed):
         assert pool.apply(child_sum, (reader,)) == expected
 
 
+def test_a_reader_stays_with_the_version_it_opened_when_the_link_moves(mixed, packed, tmp_path):
+    mixed.clips = mixed.clips[::-1]
+    mixed.pack(tmp_path / "newer")
+    link = tmp_path / "current"
+    link.symlink_to(packed.name)
+    reader = PackReader(link)
+    link.unlink()
+    link.symlink_to("newer")
+    assert child_sum(reader) == child_sum(PackReader(packed))
+    assert reader[0].entry.sample_id == "clip:1"
+    np.testing.assert_array_equal(reader[0].faces, numbered(50))
+
+
 def test_a_forked_reader_reads_the_same_in_parent_and_child(packed):
     code = f"""
 import os, sys

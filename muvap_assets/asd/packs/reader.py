@@ -78,7 +78,8 @@ class PackReader:
         Raises:
             FormatError: it is no pack of this format and version, or its files and its index disagree.
         """
-        self.path = Path(path)
+        # Resolved, so that shards opened later come from the version that was opened, wherever ``current`` points by then.
+        self.path = Path(path).resolve()
         self.header: PackHeader = read_header(self.path)
         self._index = map_index(self.path)
         if self._index.num_rows != self.header.samples:

@@ -58,7 +58,7 @@ def summarize_pack(folder: Path) -> PackSummary:
         frames=int(frames.sum()),
         audio_samples=audio_samples,
         hours=audio_samples / AUDIO_RATE_HZ / 3600,
-        size_bytes=sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        size_bytes=sum(path.stat().st_size for path in reader.path.rglob("*") if path.is_file()),
         shards=reader.header.shards,
         recordings=int(pc.count_distinct(reader.text_column("recording_id")).as_py()),
         face_shape=reader.header.face_shape,

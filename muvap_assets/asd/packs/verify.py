@@ -118,7 +118,7 @@ class _Findings:
 
 @dataclass(frozen=True, slots=True)
 class _Pack:
-    """An opened pack; ``lengths`` is ``None`` for a shard whose arrays are not what they should be."""
+    """An opened pack; ``lengths`` holds, for a shard whose arrays are not what they should be, what is wrong with them."""
 
     folder: Path
     header: PackHeader
