@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -31,6 +32,12 @@ def run_fresh(target: str, *arguments: str) -> Cost:
     return Cost(**json.loads(done.stdout.splitlines()[-1]))
 
 
+def _peak_mb() -> float:
+    """High-water mark of this process alone; ``ru_maxrss`` would begin with the parent's."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) / 1024
+
+
 def _main(target: str, arguments: list[str]) -> None:
     module, _, name = target.partition(":")
     function: Callable[..., Any] = getattr(__import__(module, fromlist=[name]), name)
@@ -40,7 +47,7 @@ def _main(target: str, arguments: list[str]) -> None:
     cost = {
         "wall_sec": time.perf_counter() - started,
         "cpu_sec": used.ru_utime + used.ru_stime,
-        "peak_mb": used.ru_maxrss / 1024,
+        "peak_mb": _peak_mb(),
         "value": value,
     }
     print(json.dumps(cost))

@@ -158,7 +158,7 @@ def inspect(folder: Path, as_json: bool) -> None:
     """Print what is in a PACK: samples, frames, hours, rates, levels, provenance."""
     from dataclasses import asdict
 
-    from muvap_assets.asd.packs import summarize_pack
+    from muvap_assets.asd.packs.summary import summarize_pack
 
     summary = asdict(summarize_pack(folder))
     if as_json:
@@ -180,7 +180,7 @@ def inspect(folder: Path, as_json: bool) -> None:
 @click.argument("folder", metavar="PACK", type=_FOLDER)
 def verify(folder: Path) -> None:
     """Read a whole PACK and check everything its format promises. Exits 1 where something does not hold."""
-    from muvap_assets.asd.packs import verify_pack
+    from muvap_assets.asd.packs.verify import verify_pack
 
     checks = verify_pack(folder, None)
     _print_checks(str(folder), checks)

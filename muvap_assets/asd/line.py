@@ -23,7 +23,8 @@ from muvap_assets.asd.loudness import (
 from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
 from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest
-from muvap_assets.asd.packs import PACK_CHECKS, verify_pack, write_pack
+from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
+from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import MODEL_FPS
 from muvap_assets.layout import Layout
 from muvap_assets.progress import Progress, no_progress

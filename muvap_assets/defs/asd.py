@@ -13,7 +13,8 @@ from muvap_assets.asd import line
 from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.loudness import LOUDNESS_CODE_VERSION, read_loudness_index
 from muvap_assets.asd.manifest import MANIFEST_CODE_VERSION, ManifestReport
-from muvap_assets.asd.packs import PACK_CODE_VERSION, summarize_pack
+from muvap_assets.asd.packs.layout import PACK_CODE_VERSION
+from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.datasets import Datasets
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
 from muvap_assets.defs.metadata import violations_table

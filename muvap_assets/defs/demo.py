@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import dagster as dg
 
-from muvap_assets.asd.packs import summarize_pack
+from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.defs import asd
 from muvap_assets.demo.corpus import write_demo_corpus
 from muvap_assets.layout import Artifact, Layout

@@ -18,7 +18,9 @@ import numpy as np
 import soundfile
 
 from muvap_assets.asd.contract import Clip, VisualKind
-from muvap_assets.asd.packs import PACK_CHECKS, PackReader, verify_pack, write_pack
+from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
+from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version, file_sha256, run_checked

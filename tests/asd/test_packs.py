@@ -24,17 +24,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muvap_assets.asd.contract import Clip, VisualKind
-from muvap_assets.asd.packs import (
-    PACK_CHECKS,
-    PackEntry,
-    PackReader,
-    audio_writer,
-    plan_shards,
-    summarize_pack,
-    verify_pack,
-    write_pack,
-)
-from muvap_assets.asd.packs.layout import ARROW_SCHEMA, crc32_join, crc32_zeros, map_index
+from muvap_assets.asd.packs import audio_writer
+from muvap_assets.asd.packs.layout import ARROW_SCHEMA, PackEntry, crc32_join, crc32_zeros, map_index
+from muvap_assets.asd.packs.plan import plan_shards
+from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.asd.packs.summary import summarize_pack
+from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
+from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, FormatError, ValidationError, ViolationCode
 from muvap_assets.publish import file_sha256
@@ -588,7 +584,7 @@ def test_a_reader_stays_with_the_version_it_opened_when_the_link_moves(mixed, pa
 def test_a_forked_reader_reads_the_same_in_parent_and_child(packed):
     code = f"""
 import os, sys
-from muvap_assets.asd.packs import PackReader
+from muvap_assets.asd.packs.reader import PackReader
 def total(reader):
     return sum(int(s.faces.sum()) + int(s.audio.astype(int).sum()) + len(s.entry.sample_id) for s in reader)
 reader = PackReader({str(packed)!r})
@@ -614,7 +610,7 @@ def test_a_million_samples_open_in_little_time_and_memory(packed, tmp_path):
     (big / "dataset.json").write_text(json.dumps({**header, "samples": 1_000_000}))
     code = f"""
 import pathlib, re, time
-from muvap_assets.asd.packs import PackReader
+from muvap_assets.asd.packs.reader import PackReader
 started = time.monotonic()
 reader = PackReader({str(big)!r})
 assert len(reader) == 1_000_000 and reader[999_999].faces.shape == (50, 112, 112)
