@@ -7,12 +7,12 @@ Records and constants only: no arithmetic beyond checks of themselves, no file i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from muvap_assets.errors import ConfigError
 
@@ -203,6 +203,40 @@ class ReferenceGeometry:
     def audio_rows(self) -> int:
         """Rows of [M, 32] it contributes: both stereo channels."""
         return self.num_audio_latents * AUDIO_CHANNELS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentedReference:
+    """What the conditioner is shown of one prepared reference: all that a token count depends on besides the caption.
+
+    ``frames`` are the prepared frames at 24 fps, cut to the target's length but *not* down to 17 * n + 5, for the
+    conditioner samples them before the VAE's cut; 1 for an image. ``size`` is ``None`` for audio, ``frames`` 0.
+    """
+
+    kind: ReferenceKind
+    size: Size | None = None
+    frames: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPlan:
+    """How many tokens a presentation takes, by part: the caption, and every reference with its label, in order."""
+
+    caption_tokens: int
+    reference_tokens: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """All tokens of the presentation."""
+        return self.caption_tokens + sum(self.reference_tokens)
+
+
+class TokenPlanner(Protocol):
+    """Counts the tokens of a presentation with a checkpoint's own tokenizer and processor, without pixels or weights."""
+
+    def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
+        """The plan; its total must equal what encoding the same row then produces."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
