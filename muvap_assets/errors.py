@@ -4,6 +4,7 @@
     ├── ConfigError        datasets.yaml, an option or an environment variable is wrong
     ├── ValidationError    input broke its contract; carries every violation found, not only the first
     ├── MediaError         one media file cannot be read as what it claims to be
+    ├── EncodeError        one row cannot be encoded: its media, its tokens or the device's memory
     ├── FormatError        a published artifact is not what its format promises
     ├── StaleInputError    an artifact was built from another version than the one now current
     └── PublishError       publishing would overwrite, or could not be made durable
@@ -84,6 +85,18 @@ class ViolationCode(StrEnum):
     SILENT_SHARE = "silent_share"
     CHECK_NOT_RUN = "check_not_run"
     BUILD_FAILED = "build_failed"
+
+    # ref2va encoding
+    PRESENTATION_TOO_LONG = "presentation_too_long"
+    CAPTION_HOLDS_VISION_TOKEN = "caption_holds_vision_token"
+    ENCODE_FAILED = "encode_failed"
+    DEVICE_MEMORY = "device_memory"
+    SCHEMA_MISMATCH = "schema_mismatch"
+    TENSOR_SHAPE = "tensor_shape"
+    TENSOR_NON_FINITE = "tensor_non_finite"
+    REFERENCE_ROWS_MISMATCH = "reference_rows_mismatch"
+    TAGS_INVALID = "tags_invalid"
+    CELL_TOO_LARGE = "cell_too_large"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +180,18 @@ class MediaError(MuvapError):
 
 def _rebuild_media_error(code: ViolationCode, where: str, found: str, required: str, hint: str) -> MediaError:
     return MediaError(code, where, found=found, required=required, hint=hint)
+
+
+class EncodeError(MuvapError):
+    """One row cannot be encoded; the rows beside it can. ``code`` tells what is in the way."""
+
+    def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
+        super().__init__(f"{where}: {found}, {required}. {hint}")
+        self.code, self.where, self.found, self.required, self.hint = code, where, found, required, hint
+
+    def violation(self, **place: Any) -> Violation:
+        """The same finding as a record; ``place`` gives row, sample_id, field and source."""
+        return Violation(code=self.code, found=self.found, required=self.required, hint=self.hint, **place)
 
 
 class FormatError(MuvapError):
