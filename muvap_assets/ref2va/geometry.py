@@ -108,18 +108,6 @@ def slot_of(seconds: Fraction) -> int:
     return (2 * FPS * seconds.numerator + seconds.denominator) // (2 * seconds.denominator)
 
 
-def snap_to_grid(seconds: Fraction, rate: Fraction | None, tick: Fraction) -> Fraction:
-    """``seconds``, moved onto the grid of ``rate`` where it lies less than one container tick from a grid point.
-
-    Containers that store milliseconds round 3/48 s to 62 or 63 ms, which may cross a slot; a timestamp further off the
-    grid is a variable rate's own and stays.
-    """
-    if rate is None or rate <= 0:
-        return seconds
-    nearest = Fraction(round(seconds * rate)) / rate
-    return nearest if abs(nearest - seconds) < tick else seconds
-
-
 def frames_at_24(source_frames: int, fps: Fraction) -> int:
     """Frames at 24 fps that ``source_frames`` at a constant ``fps`` fill (blocks): floor(N * 24 / fps + 1/2)."""
     return slot_of(Fraction(source_frames) / fps)
