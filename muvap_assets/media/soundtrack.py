@@ -241,7 +241,8 @@ def downmix_matrix(names: Sequence[str], path: Path) -> NDArray[np.float32] | No
             hint="Mix it down to stereo.",
         )
     matrix = np.array([_DOWNMIX[name] for name in names]).T
-    return (matrix / matrix.sum(axis=1).max()).astype(np.float32)
+    scaled: NDArray[np.float32] = (matrix / matrix.sum(axis=1).max()).astype(np.float32)
+    return scaled
 
 
 def stereo(chunk: NDArray[np.float32], mix: NDArray[np.float32] | None) -> NDArray[np.float32]:
