@@ -28,7 +28,15 @@ import numpy.typing as npt
 
 from muvap_assets.errors import ConfigError
 from muvap_assets.publish import file_sha256
-from muvap_assets.ref2va.contract import Format, Geometry, ReferenceGeometry, ReferenceKind, Size
+from muvap_assets.ref2va.contract import (
+    Format,
+    Geometry,
+    PresentedReference,
+    ReferenceGeometry,
+    ReferenceKind,
+    Size,
+    TokenPlan,
+)
 from muvap_assets.ref2va.geometry import encoded_reference_frames, reference_geometry
 
 Frames = npt.NDArray[np.uint8]  # [n, height, width, 3], RGB
@@ -130,6 +138,11 @@ class ReferenceInput:
         frames = self.encoded_frames if self.kind.has_visual else 1
         return reference_geometry(self.kind, size=self.size, frames=frames, audio_samples=self.audio_samples)
 
+    @property
+    def presented(self) -> PresentedReference:
+        """What the conditioner is shown of it."""
+        return PresentedReference(kind=self.kind, size=self.size, frames=self.num_frames)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowInput:
@@ -170,27 +183,6 @@ class MediaBlock:
 
     reference: int | None
     data: npt.NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TokenPlan:
-    """Length of a row's presentation by part, from sizes alone; it equals what the encoding then produces.
-
-    ``references`` counts labels and vision blocks of each reference in declared order; ``caption`` the caption's own.
-    """
-
-    references: tuple[int, ...]
-    caption: int
-
-    @property
-    def total(self) -> int:
-        """Presentation tokens of the row."""
-        return sum(self.references) + self.caption
-
-    def describe(self) -> str:
-        """The count by part, for messages."""
-        parts = [f"reference {index} {count}" for index, count in enumerate(self.references)]
-        return f"{self.total} tokens ({', '.join([*parts, f'caption {self.caption}'])})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,8 +227,12 @@ class Encoder(Protocol):
     def fingerprint(self) -> EncoderFingerprint:
         """What results depend on."""
 
-    def token_plan(self, caption: str, references: Sequence[ReferenceInput]) -> TokenPlan:
-        """Presentation tokens by part, with no weight loaded."""
+    def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
+        """Presentation tokens by part, with no weight loaded; the total equals what the text stage then produces.
+
+        Raises:
+            EncodeError: the caption holds a vision token, which would be read as a reference.
+        """
 
     def conditioner_frames(self, num_frames: int) -> tuple[int, ...]:
         """Indices of the frames of a reference video the conditioner reads."""
@@ -337,6 +333,12 @@ class FileDigests:
             scratch = self.cache.with_name(f".{self.cache.name}.new")
             scratch.write_text(json.dumps(self._known, indent=0, sort_keys=True), encoding="utf-8")
             scratch.replace(self.cache)
+
+
+def describe_plan(plan: TokenPlan) -> str:
+    """A presentation's tokens by part, for messages."""
+    parts = [f"reference {index}: {count}" for index, count in enumerate(plan.reference_tokens)]
+    return f"{plan.total} presentation tokens ({', '.join([*parts, f'caption: {plan.caption_tokens}'])})"
 
 
 def json_digest(value: Any) -> str:
