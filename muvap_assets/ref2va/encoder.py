@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -158,9 +159,9 @@ class RowInput:
         target_digest: of everything the target's media is made of (file bytes, overrides).
         media_version: of the code and libraries that decode and resize; a change makes every part again.
         target_frames: yields ``geometry.num_frames`` frames in blocks, uint8 [n, height, width, 3].
-        target_waveform: float32 [2, target_audio_samples(num_frames, format)] at 32 kHz.
+        target_waveform: float32 [2, n] at 32 kHz, cut to at most target_audio_samples(num_frames, format).
         references: in declared order.
-        reference_noise_seed: stored for the packed format; for ``sft`` the anchors' noise is drawn under it.
+        reference_noise_seed: stored by the packed format; the anchors of ``sft`` have a seed of their own.
     """
 
     sample_id: str
@@ -330,7 +331,7 @@ class FileDigests:
         """Write the cache, in one step."""
         if self.cache is not None:
             self.cache.parent.mkdir(parents=True, exist_ok=True)
-            scratch = self.cache.with_name(f".{self.cache.name}.new")
+            scratch = self.cache.with_name(f".{self.cache.name}-{uuid.uuid4().hex}")
             scratch.write_text(json.dumps(self._known, indent=0, sort_keys=True), encoding="utf-8")
             scratch.replace(self.cache)
 
