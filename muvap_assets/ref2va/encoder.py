@@ -59,6 +59,11 @@ class Component(StrEnum):
     AUDIO_VAE = "audio_vae"
     TEXT_ENCODER = "text_encoder"
 
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that need it."""
+        return tuple(stage for stage in Stage if stage.component is self)
+
 
 class Stage(StrEnum):
     """One step of a row's encoding; its tensors are one part of the row store."""

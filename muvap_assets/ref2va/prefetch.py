@@ -9,7 +9,7 @@ import itertools
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
@@ -120,7 +120,7 @@ def _picked(blocks: Iterator[Frames], indices: Sequence[int]) -> Iterator[Frames
 
 def prepared_ahead(
     sources: Iterable[Callable[[], Iterator[MediaBlock]]], *, workers: int = 1, blocks: int = 4
-) -> Iterator[Iterator[MediaBlock]]:
+) -> Generator[Iterator[MediaBlock], None, None]:
     """The media of each source in turn, while threads prepare what comes next.
 
     The device waits only for the first source: by the time one is used up, the next has its first blocks ready. At most
