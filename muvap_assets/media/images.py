@@ -53,7 +53,7 @@ def read_image(path: Path) -> Image.Image:
         raise _error(
             ViolationCode.IMAGE_UNREADABLE,
             path,
-            found=f"it does not decode ({type(error).__name__}: {error})",
+            found=f"it does not decode ({type(error).__name__}: {str(error).replace(str(path), path.name)})",
             required="one whole picture that Pillow reads",
             hint="Replace the file, or drop its row.",
         ) from error

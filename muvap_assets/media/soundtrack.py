@@ -132,7 +132,10 @@ class SoundSource:
         try:
             file = soundfile.SoundFile(str(self.path))
         except (soundfile.LibsndfileError, OSError) as error:
-            found = f"it cannot be opened ({error})"
+            reason = getattr(error, "error_string", None) or getattr(
+                error, "strerror", None
+            )  # str() names the whole path
+            found = f"it cannot be opened ({reason})"
             raise unreadable(self.path, ViolationCode.AUDIO_UNREADABLE, found, "WAV or FLAC") from error
         self._closers.append(file)
         if file.channels > 2:  # libsndfile does not say which channel is which
@@ -144,7 +147,7 @@ class SoundSource:
             while len(block := file.read(BLOCK_SAMPLES, dtype="float32", always_2d=True)):
                 yield None, np.ascontiguousarray(block.T)
         except soundfile.LibsndfileError as error:
-            self.stopped = str(error)
+            self.stopped = error.error_string
 
     def _open_av(self) -> tuple[int, Sequence[str], Iterator[Chunk]]:
         container = open_container(self.path, ViolationCode.AUDIO_UNREADABLE)
