@@ -149,7 +149,7 @@ def to_row(record: Record) -> dict[str, Any]:
     ]
     if record.format is Format.PACKED:
         row["reference_noise_seed"] = record.reference_noise_seed
-    return row | {
+    row |= {
         "file_name": record.file_name,
         "caption": record.caption,
         "media_type": TARGET_MEDIA_TYPE,
@@ -160,6 +160,7 @@ def to_row(record: Record) -> dict[str, Any]:
         "fps": float(FPS),
         "audio_sample_rate": AUDIO_RATE_HZ,
     }
+    return {name: row[name] for name in SCHEMAS[record.format].names}
 
 
 def from_row(row: Mapping[str, Any]) -> Record:
