@@ -28,6 +28,12 @@ from muvap_assets.ref2va.manifest import ManifestReport, RowReport
 MANIFEST_NAME, VIOLATIONS_NAME, REPORT_NAME = "manifest.parquet", "violations.jsonl", "report.json"
 MANIFEST_FORMAT = "muvap_ref2va_manifest_v1"
 
+
+def _list(of: pa.DataType) -> pa.DataType:
+    """A list as Parquet reads it back, so that schemas compare equal."""
+    return pa.list_(pa.field("element", of))
+
+
 _REFERENCE = pa.struct(
     [
         ("type", pa.string()),
@@ -56,7 +62,7 @@ SCHEMA = pa.schema(
         ("admitted", pa.bool_()),
         ("target_video", pa.string()),
         ("caption", pa.string()),
-        ("references", pa.list_(_REFERENCE)),
+        ("references", _list(_REFERENCE)),
         ("target_geometry", _GEOMETRY),  # as the row asks for it
         ("geometry", _GEOMETRY),  # as it will be encoded
         ("bucket", pa.string()),
@@ -74,9 +80,9 @@ SCHEMA = pa.schema(
         ("audio_offset_sec", pa.float64()),
         ("audio_samples", pa.int64()),  # at 32 kHz, from the first frame on
         ("audio_samples_required", pa.int64()),
-        ("reference_latents", pa.list_(_LATENTS)),
+        ("reference_latents", _list(_LATENTS)),
         ("presentation_tokens", pa.int64()),
-        ("reference_tokens", pa.list_(pa.int64())),
+        ("reference_tokens", _list(pa.int64())),
         ("sequence_length", pa.int64()),
         ("capacity", pa.int64()),
         ("estimated_bytes", pa.int64()),

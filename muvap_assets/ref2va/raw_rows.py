@@ -43,7 +43,7 @@ MAX_ID_LENGTH = 200
 MAX_RATE_HZ = 768_000
 
 
-_NUMBER_TEXT = re.compile(r"\d{1,9}(\.\d{1,9}|/\d{1,9})?")
+_NUMBER_TEXT = re.compile(r"\d{1,9}(\.\d{1,9}|/\d{1,9})?", re.ASCII)
 
 
 class DuplicateKeys(dict[str, Any]):

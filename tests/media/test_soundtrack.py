@@ -74,8 +74,13 @@ def test_channels_without_a_stated_place_are_refused(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "codec", "rate", "channels"),
-    [("a.m4a", "aac", 44_100, 2), ("a.webm", "libopus", 48_000, 2), ("a.mkv", "ac3", 48_000, 6), ("a.mp3", "libmp3lame", 44_100, 1)],
-)  # fmt: skip
+    [
+        ("a.m4a", "aac", 44_100, 2),
+        ("a.webm", "libopus", 48_000, 2),
+        ("a.mkv", "ac3", 48_000, 6),
+        ("a.mp3", "libmp3lame", 44_100, 1),
+    ],
+)
 def test_compressed_sound_is_taken_from_its_container(tmp_path, name, codec, rate, channels):  # B11
     facts = count_sound(write_sound(tmp_path / name, tone(rate, channels, rate), rate, codec))
     assert (facts.rate_hz, facts.channels) == (rate, channels)

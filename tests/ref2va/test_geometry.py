@@ -234,7 +234,11 @@ def test_wrong_options_are_named(wrong):
 def test_the_defaults_are_the_contracts():
     options = DatasetOptions()
     assert options.geometry == Geometry(1344, 768, 124)
-    assert (options.max_presentation_tokens, options.reference_noise_seed, options.format) == (65_536, 42, Format.PACKED)
+    assert (options.max_presentation_tokens, options.reference_noise_seed, options.format) == (
+        65_536,
+        42,
+        Format.PACKED,
+    )
 
 
 def test_a_checkpoint_may_name_its_own_sizes():
