@@ -34,6 +34,7 @@ from transformers import (
 )
 
 from muvap_assets.errors import PublishError
+from muvap_assets.ref2va.h3 import quiet
 
 SEED = 20_26
 CANVAS = {"canvas_short_edge": 64, "canvas_max_pixels": 8192, "reference_image_short_edge": 64}
@@ -70,7 +71,7 @@ def write_tiny_checkpoint(out: Path) -> Path:
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise PublishError(f"{out}: not empty, required is a new or empty folder for the checkpoint. Choose another.")
     out.mkdir(parents=True, exist_ok=True)
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+    with torch.random.fork_rng(devices=[]), quiet(), warnings.catch_warnings():
         # The audio VAE is built on a deprecated torch helper; its stored layout depends on it.
         warnings.filterwarnings("ignore", message=".*weight_norm.*", category=FutureWarning)
         tokenizer = _write_tokenizer(out)
