@@ -17,12 +17,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import av
 import numpy as np
 import soundfile
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media.video import open_container, unreadable
 
-PROBE = f"sound 1, av {av.__version__}, {soundfile.__libsndfile_version__}"
+PROBE = f"sound 1, av {version('av')}, {soundfile.__libsndfile_version__}"
 BLOCK_SAMPLES = 1 << 16
 SLACK = Fraction(1, 100)  # containers round timestamps to milliseconds; only a jump beyond this is a gap or an overlap
 _SNDFILE_SUFFIXES = (".wav", ".flac")
@@ -162,10 +162,12 @@ class SoundSource:
         return first.sample_rate, names, self._av_chunks(chain([first], frames), first)
 
     def _av_frames(self, container: Any) -> Iterator[Any]:
+        from av.error import FFmpegError
+
         try:
             for packet in container.demux(container.streams.audio[0]):
                 yield from packet.decode()
-        except av.error.FFmpegError as error:
+        except FFmpegError as error:
             self.stopped = error.strerror or type(error).__name__
 
     def _av_chunks(self, frames: Iterable[Any], first: Any) -> Iterator[Chunk]:

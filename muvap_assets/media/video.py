@@ -7,7 +7,7 @@ What belongs here: opening, decoding, timestamps, rotation, counting. What does 
 
 Every time is a ``Fraction`` of seconds since the first frame shown. Nothing is taken from the header that decoding can
 tell: counts, durations and sizes are those of the frames that came out. PyAV is imported by the modules of this folder
-only.
+only, and inside functions, because the code location has to load without it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import av
 import numpy as np
 from numpy.typing import NDArray
 
 from muvap_assets.errors import MediaError, ViolationCode
 
-PROBE = f"video 1, av {av.__version__}"  # part of a cached count's key: another decoder may count otherwise
-_DISPLAY_MATRIX = av.sidedata.sidedata.Type.DISPLAYMATRIX
+PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
 _HALF = 1 << 15  # display matrices are 16.16 fixed point; more than a half counts as one
 
 
@@ -113,10 +112,10 @@ class VideoSource:
         self.path = path
         self.stopped = ""
         self._container = open_container(path, ViolationCode.VIDEO_UNREADABLE)
+        from av.stream import Disposition
+
         streams = [
-            stream
-            for stream in self._container.streams.video
-            if not stream.disposition & av.stream.Disposition.attached_pic
+            stream for stream in self._container.streams.video if not stream.disposition & Disposition.attached_pic
         ]
         if not streams:
             self._container.close()
@@ -198,6 +197,8 @@ class VideoSource:
 
     def _decoded(self) -> Iterator[Any]:
         """Decoded frames up to the first damage, which ends the stream: what follows it may be anything."""
+        from av.error import FFmpegError
+
         try:
             for packet in self._container.demux(self._stream):
                 for frame in packet.decode():
@@ -205,7 +206,7 @@ class VideoSource:
                         self.stopped = "a damaged frame"
                         return
                     yield frame
-        except av.error.FFmpegError as error:
+        except FFmpegError as error:
             self.stopped = error.strerror or type(error).__name__
 
 
@@ -252,6 +253,8 @@ def open_container(path: Path, code: ViolationCode) -> Any:
     Raises:
         MediaError: with ``code``, where it is missing or ffmpeg does not know it.
     """
+    import av
+
     try:
         return av.open(str(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError, ValueError) as error:
@@ -265,7 +268,9 @@ def unreadable(path: Path, code: ViolationCode, found: str, required: str) -> Me
 
 
 def _orientation(raw: Any) -> Orientation:
+    from av.sidedata.sidedata import Type
+
     for data in raw.side_data:
-        if data.type == _DISPLAY_MATRIX:
+        if data.type == Type.DISPLAYMATRIX:
             return Orientation.of_matrix(np.frombuffer(bytes(data), np.int32))
     return Orientation()

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 from muvap_assets.errors import MediaError, ViolationCode
@@ -42,6 +43,7 @@ class MediaFacts:
     decoded: int = 0
     _digests: FileDigests = field(init=False)
     _known: dict[tuple[str, Path], Facts | MediaError] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
         self._digests = FileDigests(None if self.folder is None else self.folder / "digests.json")
@@ -113,7 +115,8 @@ class MediaFacts:
         remembered = None if entry is None else _read_entry(entry, probe, into)
         if remembered is not None:
             return remembered
-        self.decoded += 1
+        with self._lock:
+            self.decoded += 1
         facts = count(path)
         if entry is not None:
             _write_entry(entry, probe, facts)

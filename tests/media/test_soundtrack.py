@@ -182,3 +182,17 @@ def test_rounded_timestamps_leave_no_seams(sizes, jitter):
     found = np.concatenate(list(placed(chunks, slack=3)), axis=1)
     assert found.shape == (2, sum(sizes))
     assert found.all()
+
+
+def test_counting_holds_a_block_whatever_the_length(tmp_path):
+    import tracemalloc
+
+    with soundfile.SoundFile(tmp_path / "long.wav", "w", 16_000, 1, "PCM_16") as file:
+        for _ in range(60):
+            file.write(np.ones(160_000, np.float32) * 0.1)
+    tracemalloc.start()
+    facts = count_sound(tmp_path / "long.wav")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert facts.samples == 9_600_000
+    assert peak < 5e6  # the whole is 77 MB as stereo float32

@@ -305,6 +305,16 @@ def test_a_row_is_admitted_exactly_when_it_prepares(folder, frames, fps, asked, 
         assert len(report.admitted) == 1
 
 
+def test_the_code_location_may_import_validation_without_its_decoders():
+    script = """
+import sys
+import muvap_assets.ref2va.manifest_files, muvap_assets.ref2va.prepare
+print([name for name in ("torch", "diffusers", "transformers", "av", "cv2", "dagster") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
 def test_validating_imports_no_model_library(folder):  # acceptance 9
     target(folder / "target.mov")
     write_rows(folder / "train.jsonl", [raw_row(references=[IMAGE, AUDIO])])
