@@ -49,6 +49,33 @@ def test_a_truncated_file_counts_what_decodes_and_says_what_was_promised(tmp_pat
     assert [number for number, _, _ in shown(cut)] == list(range(facts.frames))
 
 
+def test_a_stream_copy_from_between_key_frames_counts_what_is_shown(tmp_path):  # B01: header 96, decoded 88
+    whole = write_video(tmp_path / "whole.mp4", frames=120, fps=24)  # a key frame every 12
+    with av.open(str(whole)) as source, av.open(str(tmp_path / "cut.mp4"), "w") as copy:
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is None or packet.pts * packet.time_base < 1:
+                continue
+            shift = int(Fraction(13, 10) / packet.time_base)  # as ffmpeg -ss 1.3 -c copy: an edit list hides the start
+            packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
+            copy.mux(packet)
+    facts = count_video(tmp_path / "cut.mp4")
+    assert (facts.header_frames, facts.frames, facts.duration_sec) == (96, 88, Fraction(88, 24))
+    assert [number for number, _, _ in shown(tmp_path / "cut.mp4")] == list(range(32, 120))
+
+
+def test_damage_ends_the_stream_before_anything_damaged_is_shown(tmp_path):
+    whole = write_video(tmp_path / "whole.mp4", frames=120)
+    content = bytearray(whole.read_bytes())
+    middle = len(content) // 2
+    content[middle : middle + 400] = np.random.default_rng(0).bytes(400)
+    (tmp_path / "damaged.mp4").write_bytes(content)
+    facts = count_video(tmp_path / "damaged.mp4")
+    assert 12 < facts.frames < 120
+    assert facts.stopped
+    assert [number for number, _, _ in shown(tmp_path / "damaged.mp4")] == list(range(facts.frames))
+
+
 def test_variable_rate_frames_keep_their_own_timestamps(tmp_path):  # B03
     pts = [*range(0, 48), *range(48, 96, 3)]
     path = write_video(tmp_path / "vfr.mp4", frames=len(pts), fps=24, pts=pts, time_base=Fraction(1, 24))
