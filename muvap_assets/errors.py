@@ -133,6 +133,21 @@ class ViolationCode(StrEnum):
     TAGS_INVALID = "tags_invalid"
     CELL_TOO_LARGE = "cell_too_large"
 
+    # ref2va publication
+    ROW_MISSING = "row_missing"
+    ROOT_UNUSABLE = "root_unusable"
+    SHARD_UNREADABLE = "shard_unreadable"
+    SHARD_MISSING = "shard_missing"
+    SHARD_STRAY = "shard_stray"
+    SHARD_CHANGED = "shard_changed"
+    BUCKET_MISMATCH = "bucket_mismatch"
+    SCHEMAS_MIXED = "schemas_mixed"
+    LINK_FOUND = "link_found"
+    INDEX_MISSING = "index_missing"
+    INDEX_INVALID = "index_invalid"
+    INDEX_MOVED = "index_moved"
+    CAPACITY_EXCEEDED = "capacity_exceeded"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:

@@ -30,6 +30,7 @@ from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, Format, Geometry, R
 
 MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
 DIGESTS_KEY, SCHEMA_KEY, PROVENANCE_KEY = b"muvap_tensor_sha256", b"schema_version", b"muvap_provenance"
+SUMMARIES_KEY = b"muvap_row_summaries"
 TARGET_MEDIA_TYPE = "video_with_audio"
 # The reference rows of each format: one name for clean rows, one for noised ones, so that neither is taken for the other.
 VISUAL_ROWS = {Format.PACKED: "ref_visual_rows", Format.SFT: "ref_visual_anchor"}
@@ -253,6 +254,18 @@ def record_digests(record: Record) -> dict[str, str]:
     return {name: tensor_digest(values) for name, values in named.items()}
 
 
+def row_summary(record: Record) -> dict[str, Any]:
+    """What an index needs of a row, for the file's metadata: its shapes as written, so that no column has to be read."""
+    return {
+        "id": record.id,
+        "geometry": [record.geometry.width, record.geometry.height, record.geometry.num_frames],
+        "references": [
+            [getattr(reference, name) for name in _REFERENCE_TYPE.names] for reference in record.references
+        ],
+        "shapes": {name: list(values.shape) for name, values in record.tensors.items()},
+    }
+
+
 def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, Any] | None = None) -> int:
     """Write a shard, one row group a record; the same records and provenance give the same bytes. Returns the rows.
 
@@ -267,6 +280,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
     """
     rows: list[dict[str, Any]] = []
     digests: list[dict[str, str]] = []
+    summaries: list[dict[str, Any]] = []
     formats = set()
     writer: pq.ParquetWriter | None = None
     try:
@@ -282,6 +296,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
             rows = [to_row(record)]
             writer.write_table(pa.Table.from_pylist(rows, schema=schema), row_group_size=1)
             digests.append(record_digests(record))
+            summaries.append(row_summary(record))
         if writer is None:
             raise FormatError(f"{path.name}: no record, required is at least one. Write no shard for none.")
         # Metadata is written with the footer, when every digest is known.
@@ -289,6 +304,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
             {
                 DIGESTS_KEY: json.dumps(digests, sort_keys=True).encode(),
                 PROVENANCE_KEY: json.dumps(dict(provenance or {}), sort_keys=True, ensure_ascii=False).encode(),
+                SUMMARIES_KEY: json.dumps(summaries, sort_keys=True).encode(),
             }
         )
     finally:
