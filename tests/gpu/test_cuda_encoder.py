@@ -3,14 +3,8 @@
 Under five minutes on one device. Run it with ``pytest -m gpu tests/gpu``; it needs about 16 GB of device memory.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "ref2va"))
-
 from encoder_rows import audio, frames, image, row, tree, video
 
 from muvap_assets.ref2va.contract import Geometry

@@ -29,3 +29,14 @@ def tiny_encoder(tiny_spec):
     from muvap_assets.ref2va.h3 import H3Encoder
 
     return H3Encoder(tiny_spec)
+
+
+@pytest.fixture
+def one_thread():
+    """Plain computations run with the encoder's own thread count, which is part of the recipe."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)

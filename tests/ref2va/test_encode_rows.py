@@ -23,7 +23,7 @@ from muvap_assets.ref2va.records import read_shard
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parent.parent
 ALL = dict.fromkeys(Stage, 1)
 
 
