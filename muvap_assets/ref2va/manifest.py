@@ -18,7 +18,6 @@ from pathlib import Path
 from muvap_assets.errors import EncodeError, Severity, Violation, ViolationCode, errors_of
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
-    AUDIO_RATE_HZ,
     AUDIO_ROW_WIDTH,
     CLIP_FRAMES,
     TEXT_WIDTH,
@@ -33,6 +32,7 @@ from muvap_assets.ref2va.encoder import describe_plan
 from muvap_assets.ref2va.findings import Findings
 from muvap_assets.ref2va.geometry import (
     bucket_name,
+    clip_duration_samples,
     joint_sequence_length,
     padded_length,
     target_audio_latents,
@@ -107,7 +107,7 @@ class RowReport:
         """Samples at 32 kHz a channel the audio VAE will encode."""
         if self.plan is None:
             return 0
-        target = self.plan.geometry.num_frames * AUDIO_RATE_HZ // 24
+        target = clip_duration_samples(self.plan.geometry.num_frames)
         return target + sum(reference.audio_samples for reference in self.plan.references)
 
 
