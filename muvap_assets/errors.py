@@ -4,6 +4,7 @@
     ├── ConfigError        datasets.yaml, an option or an environment variable is wrong
     ├── ValidationError    input broke its contract; carries every violation found, not only the first
     ├── MediaError         one media file cannot be read as what it claims to be
+    ├── EncodeError        one row cannot be encoded: its media, its tokens or the device's memory
     ├── FormatError        a published artifact is not what its format promises
     ├── StaleInputError    an artifact was built from another version than the one now current
     └── PublishError       publishing would overwrite, or could not be made durable
@@ -72,6 +73,41 @@ class ViolationCode(StrEnum):
     AUDIO_NO_OVERLAP = "audio_no_overlap"
     START_SEC_REQUIRED = "start_sec_required"
 
+    # ref2va manifest and media
+    SCHEMA_INVALID = "schema_invalid"
+    KEY_UNKNOWN = "key_unknown"
+    KEY_DUPLICATE = "key_duplicate"
+    KEY_MISSING = "key_missing"
+    VALUE_INVALID = "value_invalid"
+    LINE_IGNORED = "line_ignored"
+    BYTE_ORDER_MARK = "byte_order_mark"
+    PATH_OUTSIDE = "path_outside"
+    GEOMETRY_INVALID = "geometry_invalid"
+    GEOMETRY_REFUSED = "geometry_refused"
+    BEYOND_RELEASED_RANGE = "beyond_released_range"
+    REFERENCE_COUNT = "reference_count"
+    REFERENCE_VISUAL_MISSING = "reference_visual_missing"
+    REFERENCE_SHORT = "reference_short"
+    MEDIA_MISSING = "media_missing"
+    VIDEO_UNREADABLE = "video_unreadable"
+    VIDEO_TIMESTAMPS = "video_timestamps"
+    VIDEO_STOPPED = "video_stopped"
+    VIDEO_ASPECT = "video_aspect"
+    VIDEO_PIXEL_ASPECT = "video_pixel_aspect"
+    TARGET_SHORT = "target_short"
+    TARGET_AUDIO_MISSING = "target_audio_missing"
+    TARGET_AUDIO_SHORT = "target_audio_short"
+    AUDIO_OFFSET = "audio_offset"
+    AUDIO_CHANNELS = "audio_channels"
+    AUDIO_STOPPED = "audio_stopped"
+    IMAGE_UNREADABLE = "image_unreadable"
+    IMAGE_MULTI_FRAME = "image_multi_frame"
+    IMAGE_TOO_LARGE = "image_too_large"
+    IMAGE_ASPECT = "image_aspect"
+    RATE_MISMATCH = "rate_mismatch"
+    TOKENS_EXCEEDED = "tokens_exceeded"
+    BUCKET_SINGLE_ROW = "bucket_single_row"
+
     # artifacts
     ARTIFACT_INVALID = "artifact_invalid"
     COUNT_MISMATCH = "count_mismatch"
@@ -82,6 +118,33 @@ class ViolationCode(StrEnum):
     SILENT_SHARE = "silent_share"
     CHECK_NOT_RUN = "check_not_run"
     BUILD_FAILED = "build_failed"
+
+    # ref2va encoding
+    PRESENTATION_TOO_LONG = "presentation_too_long"
+    CAPTION_HOLDS_VISION_TOKEN = "caption_holds_vision_token"
+    ENCODE_FAILED = "encode_failed"
+    DEVICE_MEMORY = "device_memory"
+    SCHEMA_MISMATCH = "schema_mismatch"
+    TENSOR_SHAPE = "tensor_shape"
+    TENSOR_NON_FINITE = "tensor_non_finite"
+    REFERENCE_ROWS_MISMATCH = "reference_rows_mismatch"
+    TAGS_INVALID = "tags_invalid"
+    CELL_TOO_LARGE = "cell_too_large"
+
+    # ref2va publication
+    ROW_MISSING = "row_missing"
+    ROOT_UNUSABLE = "root_unusable"
+    SHARD_UNREADABLE = "shard_unreadable"
+    SHARD_MISSING = "shard_missing"
+    SHARD_STRAY = "shard_stray"
+    SHARD_CHANGED = "shard_changed"
+    BUCKET_MISMATCH = "bucket_mismatch"
+    SCHEMAS_MIXED = "schemas_mixed"
+    LINK_FOUND = "link_found"
+    INDEX_MISSING = "index_missing"
+    INDEX_INVALID = "index_invalid"
+    INDEX_MOVED = "index_moved"
+    CAPACITY_EXCEEDED = "capacity_exceeded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +228,18 @@ class MediaError(MuvapError):
 
 def _rebuild_media_error(code: ViolationCode, where: str, found: str, required: str, hint: str) -> MediaError:
     return MediaError(code, where, found=found, required=required, hint=hint)
+
+
+class EncodeError(MuvapError):
+    """One row cannot be encoded; the rows beside it can. ``code`` tells what is in the way."""
+
+    def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
+        super().__init__(f"{where}: {found}, {required}. {hint}")
+        self.code, self.where, self.found, self.required, self.hint = code, where, found, required, hint
+
+    def violation(self, **place: Any) -> Violation:
+        """The same finding as a record; ``place`` gives row, sample_id, field and source."""
+        return Violation(code=self.code, found=self.found, required=self.required, hint=self.hint, **place)
 
 
 class FormatError(MuvapError):

@@ -1,0 +1,108 @@
+"""One still picture, upright, opaque, RGB.
+
+EXIF orientation is always applied, before anything looks at the size. Transparent pixels are composited on **white**
+(:data:`BACKGROUND`): dropping the alpha channel would show the colours hidden under it. A file of several pictures is
+refused, since nothing says which is meant.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL
+from PIL import Image, ImageOps
+
+from muvap_assets.errors import MediaError, ViolationCode
+
+PROBE = f"image 1, pillow {PIL.__version__}"
+BACKGROUND = (255, 255, 255, 255)
+MAX_PIXELS = 89_478_485  # Pillow's own bomb limit: a quarter of a gigabyte of RGB; refused here instead of warned about
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFacts:
+    """A picture as displayed."""
+
+    width: int
+    height: int
+
+
+def read_image(path: Path) -> Image.Image:
+    """The picture as displayed, mode RGB.
+
+    Raises:
+        MediaError: it is no picture, is damaged or cut short, holds several frames, or is over :data:`MAX_PIXELS`.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            opened = Image.open(path)
+        with opened:
+            _require_plain(opened, path)
+            opened.load()
+            return _opaque(ImageOps.exif_transpose(opened))
+    except (MediaError, MemoryError):
+        raise
+    except Image.DecompressionBombError as error:
+        raise _too_large(path, str(error)) from error
+    except Exception as error:  # Pillow's parsers raise whatever a damaged file makes them stumble over
+        raise _error(
+            ViolationCode.IMAGE_UNREADABLE,
+            path,
+            found=f"it does not decode ({type(error).__name__}: {str(error).replace(str(path), path.name)})",
+            required="one whole picture that Pillow reads",
+            hint="Replace the file, or drop its row.",
+        ) from error
+
+
+def count_image(path: Path) -> ImageFacts:
+    """Decode a picture for its size.
+
+    Raises:
+        MediaError: as :func:`read_image`.
+    """
+    image = read_image(path)
+    return ImageFacts(width=image.width, height=image.height)
+
+
+def _require_plain(image: Image.Image, path: Path) -> None:
+    if image.width * image.height > MAX_PIXELS:
+        raise _too_large(path, f"{image.width}x{image.height} pixels")
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1:
+        raise _error(
+            ViolationCode.IMAGE_MULTI_FRAME,
+            path,
+            found=f"it holds {frames} frames ({image.format})",
+            required="a single picture",
+            hint="Save the one that is meant as PNG, or use it as a video reference.",
+        )
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert("RGB")
+    if image.mode in ("I", "F"):
+        raise ValueError(f"mode {image.mode!r} has no stated range")
+    if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
+        layer = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", layer.size, BACKGROUND), layer).convert("RGB")
+    return image.convert("RGB")
+
+
+def _too_large(path: Path, found: str) -> MediaError:
+    return _error(
+        ViolationCode.IMAGE_TOO_LARGE,
+        path,
+        found=found,
+        required=f"at most {MAX_PIXELS} pixels",
+        hint="Scale it down; a reference is brought to a short edge of 2048 anyway.",
+    )
+
+
+def _error(code: ViolationCode, path: Path, **finding: Any) -> MediaError:
+    return MediaError(code, str(path), **finding)

@@ -1,0 +1,175 @@
+"""Opening a checkpoint's components so that what is loaded is whole, local and on the right device.
+
+Belongs here: every refusal that concerns the checkpoint or the device rather than a row. Imports torch, but neither
+diffusers nor transformers: ``h3`` hands in their classes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from huggingface_hub import constants as hub_constants
+
+from muvap_assets.errors import ConfigError
+from muvap_assets.ref2va.encoder import REQUIRED_COMPONENTS, EncoderSpec, read_model_index
+
+# The released components hold 2.6, 0.15 and 33 billion; the tiny ones 1.2 million together.
+TINY_PARAMETERS = 10_000_000
+
+
+def require_device(spec: EncoderSpec) -> None:
+    """Refuse a device that is not there, and the CPU for anything but a tiny checkpoint.
+
+    Raises:
+        ConfigError: as above, or the checkpoint is incomplete.
+    """
+    read_model_index(spec.checkpoint)
+    if spec.device_type == "cuda":
+        found = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        number = int(spec.device.partition(":")[2] or 0)
+        if number >= found:
+            raise ConfigError(
+                f"encoder: device is {spec.device!r} and {found} CUDA device(s) are available, required is an available one. "
+                "Run where the device is, or set device to cpu with a tiny checkpoint."
+            )
+        return
+    count = parameter_count(spec.checkpoint)
+    if count > TINY_PARAMETERS:
+        raise ConfigError(
+            f"encoder: device is 'cpu' and the checkpoint {spec.checkpoint} holds {count:,} parameters, required for more "
+            f"than {TINY_PARAMETERS:,} is a CUDA device. Set device to cuda on a machine that has one."
+        )
+
+
+def parameter_count(checkpoint: Path) -> int:
+    """Parameters stored in the components' safetensors files, by their headers alone.
+
+    Raises:
+        ConfigError: a component with weights holds no safetensors file, or one whose header cannot be read.
+    """
+    count = 0
+    for name in REQUIRED_COMPONENTS:
+        if name in ("tokenizer", "processor"):
+            continue
+        files = sorted((checkpoint / name).glob("*.safetensors"))
+        if not files:
+            raise ConfigError(
+                f"checkpoint {checkpoint}: {name} holds no safetensors file, required are its weights. Complete the download."
+            )
+        count += sum(_stored_parameters(path) for path in files)
+    return count
+
+
+def _stored_parameters(path: Path) -> int:
+    try:
+        with path.open("rb") as stream:
+            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
+        count = 0
+        for name, entry in header.items():
+            if name != "__metadata__":
+                size = 1
+                for side in entry["shape"]:
+                    size *= side
+                count += size
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
+        raise ConfigError(
+            f"{path}: its header cannot be read ({error!r}), required is a safetensors file. Download it again."
+        ) from error
+    return count
+
+
+def load_component(loader: Any, spec: EncoderSpec, name: str, **options: Any) -> Any:
+    """A component in evaluation mode on the spec's device, every parameter read from disk.
+
+    Args:
+        loader: its class, of diffusers or transformers.
+        spec: gives the checkpoint and the device.
+        name: its folder.
+        options: for the loader's ``from_pretrained``.
+
+    Raises:
+        ConfigError: it cannot be loaded, came back as None, lacks a weight, or kept a parameter without storage.
+    """
+    folder = spec.checkpoint / name
+    try:
+        with offline():
+            model, report = loader.from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **options
+            )
+    except Exception as error:  # the libraries raise anything here, from OSError to safetensors' own
+        raise _unusable(folder, f"cannot be loaded ({type(error).__name__}: {error})") from error
+    if model is None:
+        raise _unusable(folder, "loaded as None")
+    # A missing weight is filled with random values by one library and left without storage by the other.
+    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
+        if report.get(kind):
+            raise _unusable(folder, f"{kind} {sorted(map(str, report[kind]))[:5]}")
+    bare = [key for key, value in (*model.named_parameters(), *model.named_buffers()) if value.device.type == "meta"]
+    if bare:
+        raise _unusable(folder, f"left {len(bare)} parameters on meta, the first {bare[:5]}")
+    return model.eval().requires_grad_(False).to(spec.device)
+
+
+def load_plain(loader: Any, spec: EncoderSpec, name: str) -> Any:
+    """A tokenizer or processor.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    folder = spec.checkpoint / name
+    try:
+        with offline():
+            loaded = loader.from_pretrained(folder, local_files_only=True)
+    except Exception as error:  # as above
+        raise _unusable(folder, f"cannot be loaded ({type(error).__name__}: {error})") from error
+    if loaded is None:
+        raise _unusable(folder, "loaded as None")
+    return loaded
+
+
+def _unusable(folder: Path, found: str) -> ConfigError:
+    return ConfigError(f"checkpoint component {folder}: {found}, required is a complete component. Download it again.")
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Keep the loaders from asking the hub: a component missing on disk is an error, not a download."""
+    before, constant = os.environ.get("HF_HUB_OFFLINE"), hub_constants.HF_HUB_OFFLINE
+    # The libraries read the variable once at import, so the constant is set as well.
+    os.environ["HF_HUB_OFFLINE"], hub_constants.HF_HUB_OFFLINE = "1", True
+    try:
+        with warnings.catch_warnings():
+            # The audio VAE is built on a deprecated torch helper; its stored layout depends on it.
+            warnings.filterwarnings("ignore", message=".*weight_norm.*", category=FutureWarning)
+            yield
+    finally:
+        hub_constants.HF_HUB_OFFLINE = constant
+        if before is None:
+            del os.environ["HF_HUB_OFFLINE"]
+        else:
+            os.environ["HF_HUB_OFFLINE"] = before
+
+
+@contextmanager
+def fixed_arithmetic(spec: EncoderSpec) -> Iterator[None]:
+    """The settings that make results the same bytes each time, put back afterwards.
+
+    Another thread count changes audio latents by about 2e-6; TF32 would round the VAEs' float32 convolutions to 10 bits,
+    and an autotuned kernel may differ from run to run.
+    """
+    threads, cudnn, matmul = torch.get_num_threads(), torch.backends.cudnn, torch.backends.cuda.matmul
+    before = (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32)
+    torch.set_num_threads(spec.threads)
+    cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = True, False, False, False
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32, matmul.allow_tf32 = before

@@ -1,0 +1,313 @@
+"""What a ref2va row is, and the numbers MiniMax-H3 was released with.
+
+Records and constants only: no arithmetic beyond checks of themselves, no file is opened. Sources, by name in the comments:
+*contract* is the preprocessing contract of the packed and SFT formats, *blocks* the modular blocks of
+``diffusers.modular_pipelines.minimax_h3``, *facts* what this project measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from muvap_assets.errors import ConfigError
+
+RAW_SCHEMA = "minimax_h3_ref2va_raw_v1"  # contract: the public raw schema, the only one a manifest may name
+SFT_SCHEMA = "minimax_h3_ref2va_precomputed_v1"  # contract: rows with already noised anchors
+PACKED_SCHEMA = "minimax_h3_ref2va_packed_v1"  # ours for `pyarrow_schema_ref2va`, whose id is published nowhere (facts)
+
+FPS = 24  # blocks: MINIMAX_H3_FPS
+CLIP_FRAMES = 17  # blocks: vae.clip_length, pixel frames the video VAE encodes at a time
+CLIP_LATENTS = 5  # blocks: vae.tokens_chunk_size, latent frames of such a clip
+DROPPED_LATENTS = 3  # blocks: vae.token_drop, latent frames dropped at the end of a video
+FRAME_REMAINDER = 5  # contract: frame counts are 17 * n + 5
+SPATIAL_FACTOR = 16  # blocks: vae_spatial_compression_ratio
+PATCH = 2  # blocks: patch_size[1:], latent pixels a row spans in each direction
+CANVAS_MULTIPLE = SPATIAL_FACTOR * PATCH  # blocks: canvas_multiple, 32
+VIDEO_CHANNELS = 24  # blocks: vae_latent_channels
+VISUAL_ROW_WIDTH = VIDEO_CHANNELS * PATCH * PATCH  # contract: [N_visual, 96]
+AUDIO_RATE_HZ = 32_000  # blocks: audio_sampling_rate
+AUDIO_HOP_SAMPLES = 800  # facts: product of the audio VAE's encoder rates
+AUDIO_LATENTS_PER_SEC = 40  # blocks: MINIMAX_H3_AUDIO_LATENTS_PER_SECOND
+AUDIO_CHANNELS = 2  # blocks: MINIMAX_H3_AUDIO_CHANNELS
+AUDIO_ROW_WIDTH = 32  # contract: [N_audio, 32]
+TEXT_WIDTH = 5120  # facts: hidden size of the released conditioner
+MIN_ASPECT, MAX_ASPECT = Fraction(1, 4), Fraction(4)  # blocks: MINIMAX_H3_MIN/MAX_ASPECT_RATIO
+CONDITIONER_FPS = 2  # blocks: video_sample_fps, the rate the conditioner reads a reference video at
+MIN_REFERENCE_FRAMES = 13  # blocks: two conditioner frames are merged, so frames 0 and 12 have to exist
+SFT_MIN_FRAMES, SFT_MAX_FRAMES = 124, 362  # contract: clips under 124 frames fail, longer ones train on their first 362
+RELEASED_MIN_FRAMES, RELEASED_MAX_FRAMES = 124, 345  # blocks: 5 to 15 seconds at inference
+CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
+RATE_WARNING_SHARE = Fraction(1, 100)  # issue: overrides off the decoder's rate by more than 1 % are reported
+
+
+class Format(StrEnum):
+    """What a dataset's rows become. It ties the geometry policy and the output schema together."""
+
+    PACKED = "packed"
+    SFT = "sft"
+
+    @property
+    def schema_id(self) -> str:
+        """The id written into the rows of this format."""
+        return PACKED_SCHEMA if self is Format.PACKED else SFT_SCHEMA
+
+
+class ReferenceKind(StrEnum):
+    """The four entries the raw schema knows."""
+
+    IMAGE = "image"
+    VIDEO = "video"
+    AUDIO = "audio"
+    VIDEO_AUDIO = "video_audio"
+
+    @property
+    def has_visual(self) -> bool:
+        """Whether it contributes visual rows."""
+        return self is not ReferenceKind.AUDIO
+
+    @property
+    def has_audio(self) -> bool:
+        """Whether it contributes audio rows. A ``video`` does not, even where its file has sound (contract: silent)."""
+        return self in (ReferenceKind.AUDIO, ReferenceKind.VIDEO_AUDIO)
+
+    @property
+    def media_type(self) -> str:
+        """The modality written into a row: ``image``, ``video`` or ``audio``."""
+        return "video" if self is ReferenceKind.VIDEO_AUDIO else str(self)
+
+
+class Size(NamedTuple):
+    """Pixels, width first."""
+
+    width: int
+    height: int
+
+    def __str__(self) -> str:
+        return f"{self.width}x{self.height}"
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """A target's canvas in pixels and its frame count at 24 fps.
+
+    Raises:
+        ConfigError: width or height is no positive multiple of 32, or num_frames is not 17 * n + 5.
+    """
+
+    width: int
+    height: int
+    num_frames: int
+
+    def __post_init__(self) -> None:
+        for name, value in (("width", self.width), ("height", self.height)):
+            if not is_canvas_side(value):
+                raise ConfigError(
+                    f"geometry: {name} is {value!r}, required is a positive multiple of {CANVAS_MULTIPLE}. Change it."
+                )
+        if not is_frame_count(self.num_frames):
+            raise ConfigError(
+                f"geometry: num_frames is {self.num_frames!r}, required is {frame_count_rule(self.num_frames)}. Change it."
+            )
+
+    @property
+    def size(self) -> Size:
+        """The canvas alone."""
+        return Size(self.width, self.height)
+
+
+def is_canvas_side(value: int) -> bool:
+    """Whether ``value`` pixels can be a side of a canvas: a positive multiple of 32 (contract)."""
+    return value > 0 and value % CANVAS_MULTIPLE == 0
+
+
+def is_frame_count(value: int) -> bool:
+    """Whether ``value`` is 17 * n + 5 for a nonnegative n (contract)."""
+    return value >= FRAME_REMAINDER and value % CLIP_FRAMES == FRAME_REMAINDER
+
+
+def frame_count_rule(value: int) -> str:
+    """The rule in words, with the valid counts next to ``value``."""
+    below = (value - FRAME_REMAINDER) // CLIP_FRAMES * CLIP_FRAMES + FRAME_REMAINDER
+    near = [str(count) for count in (below, below + CLIP_FRAMES) if is_frame_count(count)] or [str(FRAME_REMAINDER)]
+    return f"17 * n + 5 for a nonnegative n (nearest: {' or '.join(near)})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """One reference, in the place its row gives it.
+
+    Paths are as the manifest has them until :meth:`resolved` puts them under its folder. ``fps`` and ``sample_rate_hz``
+    are the manifest's overrides of what the decoder says, ``None`` where it gives none.
+    """
+
+    kind: ReferenceKind
+    image: Path | None = None
+    video: Path | None = None
+    audio: Path | None = None
+    fps: Fraction | None = None
+    sample_rate_hz: int | None = None
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Its files, visual before audio."""
+        return tuple(path for path in (self.image, self.video, self.audio) if path is not None)
+
+    def resolved(self, base: Path) -> Reference:
+        """The same with every path under ``base``, unless it was given absolute."""
+        image, video, audio = (None if path is None else base / path for path in (self.image, self.video, self.audio))
+        return replace(self, image=image, video=video, audio=audio)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawSample:
+    """One row of a raw manifest. ``row`` is the 1-based line (JSONL) or position (JSON array) it stands at."""
+
+    id: str
+    target_video: Path
+    caption: str
+    references: tuple[Reference, ...]
+    geometry: Geometry | None = None
+    row: int = 1
+
+    def resolved(self, base: Path) -> RawSample:
+        """The same with every path under ``base``, the manifest's folder."""
+        references = tuple(reference.resolved(base) for reference in self.references)
+        return replace(self, target_video=base / self.target_video, references=references)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceGeometry:
+    """The latent geometry of one encoded reference: what a row stores about it (facts: the SFT `references` column).
+
+    An audio reference has the visual geometry 0, 0, 0; an image or a silent video has no audio latents.
+    """
+
+    media_type: str
+    has_audio: bool
+    num_latent_frames: int = 0
+    latent_height: int = 0
+    latent_width: int = 0
+    num_audio_latents: int = 0
+
+    @property
+    def visual_rows(self) -> int:
+        """Rows of [N, 96] it contributes: one a latent frame and 2x2 patch."""
+        return self.num_latent_frames * (self.latent_height // PATCH) * (self.latent_width // PATCH)
+
+    @property
+    def audio_rows(self) -> int:
+        """Rows of [M, 32] it contributes: both stereo channels."""
+        return self.num_audio_latents * AUDIO_CHANNELS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresentedReference:
+    """What the conditioner is shown of one prepared reference: all that a token count depends on besides the caption.
+
+    ``frames`` are the prepared frames at 24 fps, cut to the target's length but *not* down to 17 * n + 5, for the
+    conditioner samples them before the VAE's cut; 1 for an image. ``size`` is ``None`` for audio, ``frames`` 0.
+    """
+
+    kind: ReferenceKind
+    size: Size | None = None
+    frames: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenPlan:
+    """How many tokens a presentation takes, by part: the caption, and every reference with its label, in order."""
+
+    caption_tokens: int
+    reference_tokens: tuple[int, ...]
+
+    @property
+    def total(self) -> int:
+        """All tokens of the presentation."""
+        return self.caption_tokens + sum(self.reference_tokens)
+
+
+class TokenPlanner(Protocol):
+    """Counts the tokens of a presentation with a checkpoint's own tokenizer and processor, without pixels or weights."""
+
+    def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
+        """The plan; its total must equal what encoding the same row then produces."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReferenceLimits:
+    """How many references a row may carry (blocks: the defaults of ``MiniMaxH3Ref2VASetupStep``).
+
+    ``videos`` counts silent and sounding videos; ``audios`` only standalone ones, for a video's soundtrack is its own.
+    """
+
+    images: int = 9
+    videos: int = 3
+    audios: int = 3
+    total: int = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSizes:
+    """The sizes a checkpoint may change in its ``modular_model_index.json`` (blocks: ConfigSpec of the setup step)."""
+
+    canvas_short_edge: int = 768
+    canvas_max_pixels: int = 768 * 1344
+    reference_image_short_edge: int = 2048
+
+    @classmethod
+    def of_index(cls, index: Mapping[str, Any]) -> ModelSizes:
+        """The sizes a parsed ``modular_model_index.json`` declares, the released ones where it is silent."""
+        names = ("canvas_short_edge", "canvas_max_pixels", "reference_image_short_edge")
+        declared = {name: index[name] for name in names if index.get(name) is not None}
+        for name, value in declared.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value <= 0:
+                raise ConfigError(
+                    f"modular_model_index.json: {name} is {value!r}, required is a positive integer. Repair the checkpoint."
+                )
+        return cls(**declared)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetOptions:
+    """What a dataset's entry may set; the defaults are the contract's.
+
+    ``width``, ``height`` and ``num_frames`` are the canvas of rows without a ``target_geometry``; ``sft`` ignores them.
+    ``global_batch_rows`` is what the bucket table fills its buckets up to.
+
+    Raises:
+        ConfigError: a value is outside what it may be; the message names it.
+    """
+
+    format: Format = Format.PACKED
+    width: int = 1344
+    height: int = 768
+    num_frames: int = 124
+    max_presentation_tokens: int = 65_536
+    reference_noise_seed: int = 42
+    allow_outside: bool = False
+    global_batch_rows: int = 8
+    limits: ReferenceLimits = field(default_factory=ReferenceLimits)
+    sizes: ModelSizes = field(default_factory=ModelSizes)
+
+    def __post_init__(self) -> None:
+        if self.format not in tuple(Format):
+            raise ConfigError(f"format: found {self.format!r}, required is one of {[*map(str, Format)]}. Change it.")
+        Geometry(self.width, self.height, self.num_frames)
+        for name, value, least in (
+            ("max_presentation_tokens", self.max_presentation_tokens, 1),
+            ("reference_noise_seed", self.reference_noise_seed, 0),
+            ("global_batch_rows", self.global_batch_rows, 1),
+        ):
+            if value < least:
+                raise ConfigError(f"{name}: found {value}, required is at least {least}. Change it.")
+
+    @property
+    def geometry(self) -> Geometry:
+        """The geometry of a packed row that names none."""
+        return Geometry(self.width, self.height, self.num_frames)

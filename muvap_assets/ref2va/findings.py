@@ -1,0 +1,150 @@
+"""Collecting what is wrong with a row, and the findings that targets and references share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import TypeVar
+
+from muvap_assets.errors import EncodeError, MediaError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.media.soundtrack import SoundFacts
+from muvap_assets.media.video import VideoFacts
+from muvap_assets.ref2va.contract import RATE_WARNING_SHARE, Size
+from muvap_assets.ref2va.geometry import frames_at_24, largest_frame_count, slot_of
+
+F = TypeVar("F")
+
+
+@dataclass(slots=True)
+class Findings:
+    """Collects what is wrong with one row, with its place filled in."""
+
+    source: str
+    row: int | None = None
+    sample_id: str | None = None
+    found: list[Violation] = field(default_factory=list)
+
+    def add(
+        self,
+        code: ViolationCode,
+        where: str | None,
+        *,
+        found: str,
+        required: str,
+        hint: str,
+        severity: Severity = Severity.ERROR,
+    ) -> None:
+        """One finding about the field ``where``."""
+        self.found.append(
+            Violation(
+                code=code,
+                found=found,
+                required=required,
+                hint=hint,
+                severity=severity,
+                field=where,
+                row=self.row,
+                sample_id=self.sample_id,
+                source=self.source,
+            )
+        )
+
+    def warn(self, code: ViolationCode, where: str | None, *, found: str, required: str, hint: str) -> None:
+        """One finding that does not keep the row out."""
+        self.add(code, where, found=found, required=required, hint=hint, severity=Severity.WARNING)
+
+    def attempt(self, where: str, count: Callable[[], F]) -> F | None:
+        """The result of ``count``, or ``None`` with its ``MediaError`` as a finding."""
+        try:
+            return count()
+        except MediaError as error:
+            self.found.append(self.placed(error, where))
+            return None
+
+    def placed(self, error: MediaError | EncodeError, where: str) -> Violation:
+        """An error as a finding about the field ``where``."""
+        return error.violation(field=where, row=self.row, sample_id=self.sample_id, source=self.source)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing found keeps the row out."""
+        return not errors_of(self.found)
+
+
+def describe_video(facts: VideoFacts, fps: Fraction | None = None) -> str:
+    """Source frames, rate, duration, frames at 24 fps and the longest valid count, in words."""
+    rate = fps or facts.rate or (Fraction(facts.frames) / facts.duration_sec if facts.duration_sec else 0)
+    available = video_frames_at_24(facts, fps)
+    return (
+        f"{facts.frames} source frames at {float(rate):.3f} fps, {float(facts.duration_sec):.3f} s, make {available} "
+        f"frames at 24 fps, the longest valid count is {largest_frame_count(available) or 'none'}"
+    )
+
+
+def video_frames_at_24(facts: VideoFacts, fps: Fraction | None) -> int:
+    """Frames at 24 fps that a video fills, by its own timestamps or at an overriding constant rate."""
+    return slot_of(facts.duration_sec) if fps is None else frames_at_24(facts.frames, fps)
+
+
+def warn_of_video(findings: Findings, where: str, facts: VideoFacts, fps: Fraction | None = None) -> None:
+    """What is odd about a video without keeping its row out."""
+    if facts.stopped or facts.header_frames > facts.frames:
+        promised = f"the header promises {facts.header_frames}" if facts.header_frames else "the header is silent"
+        findings.warn(
+            ViolationCode.VIDEO_STOPPED,
+            where,
+            found=f"{facts.frames} frames decode{f', then {facts.stopped}' if facts.stopped else ''}; {promised}",
+            required="a file that decodes to its end",
+            hint="Only the frames that decode are used.",
+        )
+    if facts.pixel_aspect != 1:
+        findings.warn(
+            ViolationCode.VIDEO_PIXEL_ASPECT,
+            where,
+            found=f"pixels of aspect {facts.pixel_aspect}",
+            required="square pixels",
+            hint="The stored size was used, as at inference; resample the file to square pixels if it looks squeezed.",
+        )
+    if fps is not None:
+        measured = Fraction(facts.frames) / facts.duration_sec if facts.duration_sec else fps
+        _warn_of_rate(findings, f"{where.rpartition('.')[0]}.fps", fps, measured, "fps")
+
+
+def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: int | None = None) -> None:
+    """What is wrong or odd about sound, wherever it is used."""
+    if facts.non_finite:
+        findings.add(
+            ViolationCode.AUDIO_NON_FINITE,
+            where,
+            found=f"{facts.non_finite} samples are NaN or infinite",
+            required="finite samples",
+            hint="Export the sound again.",
+        )
+    if facts.stopped:
+        findings.warn(
+            ViolationCode.AUDIO_STOPPED,
+            where,
+            found=f"{facts.samples} samples decode, then {facts.stopped}",
+            required="a file that decodes to its end",
+            hint="Only the samples that decode are used.",
+        )
+    if rate_hz is not None:
+        rates = Fraction(rate_hz), Fraction(facts.rate_hz)
+        _warn_of_rate(findings, f"{where.rpartition('.')[0]}.sample_rate", *rates, "Hz")
+
+
+def refuse_aspect(findings: Findings, code: ViolationCode, where: str, size: Size) -> None:
+    """The finding for a picture or video that no canvas fits."""
+    findings.add(code, where, found=f"{size} pixels", required="an aspect ratio within 1:4 and 4:1", hint="Crop it.")
+
+
+def _warn_of_rate(findings: Findings, where: str, given: Fraction, decoded: Fraction, unit: str) -> None:
+    if abs(given - decoded) > RATE_WARNING_SHARE * decoded:
+        findings.warn(
+            ViolationCode.RATE_MISMATCH,
+            where,
+            found=f"the manifest says {float(given):g} {unit}, the decoder {float(decoded):g} {unit}",
+            required="the two within 1 %",
+            hint="The manifest's was used; remove it if the decoder is right.",
+        )

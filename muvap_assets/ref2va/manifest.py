@@ -1,0 +1,270 @@
+"""Validating a manifest: text, media, plans, tokens, buckets. No model is loaded and nothing is encoded.
+
+    raw_manifest     text -> samples                (what is written)
+    media_facts      files -> counts                (decoded once, remembered)
+    plan             sample + counts -> plan        (the encoder's own verdict)
+    here             plans + token planner -> report
+
+Every row ends as admitted or as refused with a reason; the numbers add up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from muvap_assets.errors import EncodeError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.ref2va.contract import (
+    AUDIO_CHANNELS,
+    AUDIO_ROW_WIDTH,
+    CLIP_FRAMES,
+    TEXT_WIDTH,
+    VIDEO_CHANNELS,
+    VISUAL_ROW_WIDTH,
+    DatasetOptions,
+    RawSample,
+    TokenPlan,
+    TokenPlanner,
+)
+from muvap_assets.ref2va.encoder import describe_plan
+from muvap_assets.ref2va.findings import Findings
+from muvap_assets.ref2va.geometry import (
+    bucket_name,
+    clip_duration_samples,
+    joint_sequence_length,
+    padded_length,
+    target_audio_latents,
+    target_video_shape,
+)
+from muvap_assets.ref2va.media_facts import MediaFacts
+from muvap_assets.ref2va.plan import RowPlan, TargetFacts, plan_row
+from muvap_assets.ref2va.raw_manifest import RawManifest, read_raw_manifest
+
+_FLOAT_BYTES, _TAG_BYTES = 4, 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowReport:
+    """What is known of one row that parsed. ``sample`` has its paths as written; ``plan`` is ``None`` where it is refused.
+
+    ``tokens`` is ``None`` where no planner counted them.
+    """
+
+    sample: RawSample
+    target: TargetFacts
+    plan: RowPlan | None
+    tokens: TokenPlan | None = None
+
+    @property
+    def bucket(self) -> str | None:
+        """The folder its shard will lie in."""
+        return None if self.plan is None else bucket_name(self.plan.geometry)
+
+    @property
+    def sequence_length(self) -> int | None:
+        """Rows of the joint sequence; needs the tokens."""
+        if self.plan is None or self.tokens is None:
+            return None
+        references = [reference.geometry for reference in self.plan.references]
+        return joint_sequence_length(self.tokens.total, references, self.plan.geometry)
+
+    @property
+    def capacity(self) -> int | None:
+        """The smallest multiple of 256 that holds its joint sequence."""
+        return None if self.sequence_length is None else padded_length(self.sequence_length)
+
+    @property
+    def estimated_bytes(self) -> int:
+        """Bytes of its tensors before compression, at the released widths; without the text where tokens are unknown."""
+        if self.plan is None:
+            return 0
+        frames, height, width = target_video_shape(self.plan.geometry)
+        values = VIDEO_CHANNELS * frames * height * width
+        values += AUDIO_CHANNELS * AUDIO_ROW_WIDTH * target_audio_latents(self.plan.geometry.num_frames)
+        for reference in self.plan.references:
+            values += reference.geometry.visual_rows * VISUAL_ROW_WIDTH
+            values += reference.geometry.audio_rows * AUDIO_ROW_WIDTH
+        tokens = 0 if self.tokens is None else self.tokens.total
+        return _FLOAT_BYTES * (values + tokens * TEXT_WIDTH) + _TAG_BYTES * tokens
+
+    @property
+    def vae_pixels(self) -> int:
+        """Pixels the video VAE will encode, clips filled up: what the cost of a row's visual stages grows with."""
+        if self.plan is None:
+            return 0
+        geometry = self.plan.geometry
+        pixels = _clip_frames(geometry.num_frames) * geometry.width * geometry.height
+        for reference in self.plan.references:
+            if reference.size is not None:
+                frames = 1 if reference.encoded_frames == 1 else _clip_frames(reference.encoded_frames)
+                pixels += frames * reference.size.width * reference.size.height
+        return pixels
+
+    @property
+    def audio_samples(self) -> int:
+        """Samples at 32 kHz a channel the audio VAE will encode."""
+        if self.plan is None:
+            return 0
+        target = clip_duration_samples(self.plan.geometry.num_frames)
+        return target + sum(reference.audio_samples for reference in self.plan.references)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Rows of one target shape. ``repeats`` rows are drawn again to fill the last global batch (contract)."""
+
+    name: str
+    rows: int
+    frames: int
+    repeats: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestReport:
+    """Everything a validation found. ``rows`` are those that parsed, in order; ``rows_total`` counts all."""
+
+    manifest: RawManifest
+    options: DatasetOptions
+    rows: tuple[RowReport, ...]
+    violations: tuple[Violation, ...]
+    buckets: tuple[Bucket, ...]
+    has_tokens: bool
+
+    @property
+    def rows_total(self) -> int:
+        """Rows in the file, whether they parse or not."""
+        return self.manifest.rows_total
+
+    @property
+    def admitted(self) -> tuple[RowReport, ...]:
+        """The rows that can be encoded."""
+        refused = self.refused_rows
+        return tuple(row for row in self.rows if row.plan is not None and row.sample.row not in refused)
+
+    @property
+    def plans(self) -> tuple[RowPlan, ...]:
+        """The plans of the admitted rows, in order."""
+        return tuple(row.plan for row in self.admitted if row.plan is not None)
+
+    @property
+    def refused_rows(self) -> frozenset[int]:
+        """Numbers of the rows an error keeps out."""
+        return frozenset(violation.row for violation in errors_of(self.violations) if violation.row is not None)
+
+    @property
+    def is_valid(self) -> bool:
+        """Whether nothing was found that keeps a row, or the file, out."""
+        return not errors_of(self.violations)
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether token counts are missing, for want of a checkpoint's tokenizer and processor."""
+        return not self.has_tokens
+
+
+def validate_manifest(
+    path: Path,
+    options: DatasetOptions,
+    *,
+    facts: MediaFacts | None = None,
+    planner: TokenPlanner | None = None,
+    workers: int = 1,
+) -> ManifestReport:
+    """Read, count and judge a manifest. Never raises for what is wrong in it.
+
+    Args:
+        path: JSON or JSON Lines of the raw schema.
+        options: the dataset's.
+        facts: counts media; give one with a folder to make the next validation free.
+        planner: counts tokens; without one the report is partial.
+        workers: threads that count media.
+    """
+    manifest = read_raw_manifest(path, options)
+    return check_manifest(manifest, options, facts=facts or MediaFacts(), planner=planner, workers=workers)
+
+
+def check_manifest(
+    manifest: RawManifest,
+    options: DatasetOptions,
+    *,
+    facts: MediaFacts,
+    planner: TokenPlanner | None = None,
+    workers: int = 1,
+) -> ManifestReport:
+    """Judge the media, lengths, tokens and buckets of a manifest that was read; see :func:`validate_manifest`."""
+    resolved = [sample.resolved(manifest.base) for sample in manifest.samples]
+    facts.count_all(resolved, workers)
+    violations = list(manifest.violations)
+    rows = []
+    for sample, placed in zip(manifest.samples, resolved, strict=True):
+        findings = Findings(manifest.path.name, sample.row, sample.id)
+        plan, target, findings.found = plan_row(placed, facts, options, manifest.path.name)
+        tokens = None if plan is None or planner is None else _plan_tokens(findings, plan, planner, options)
+        violations += findings.found
+        rows.append(RowReport(sample=sample, target=target, plan=plan if findings.clean else None, tokens=tokens))
+    facts.save()
+    refused = {violation.row for violation in errors_of(violations)}
+    buckets = tuple(_buckets((row for row in rows if row.sample.row not in refused), options.global_batch_rows))
+    return ManifestReport(
+        manifest=manifest,
+        options=options,
+        rows=tuple(rows),
+        violations=tuple([*violations, *_single_rows(buckets, manifest.path.name)]),
+        buckets=buckets,
+        has_tokens=planner is not None,
+    )
+
+
+def _plan_tokens(findings: Findings, plan: RowPlan, planner: TokenPlanner, options: DatasetOptions) -> TokenPlan | None:
+    try:
+        tokens = planner.plan_tokens(plan.sample.caption, [reference.presented for reference in plan.references])
+    except EncodeError as error:
+        findings.found.append(findings.placed(error, "caption"))
+        return None
+    if tokens.total > options.max_presentation_tokens:
+        findings.add(
+            ViolationCode.TOKENS_EXCEEDED,
+            None,
+            found=describe_plan(tokens),
+            required=f"at most {options.max_presentation_tokens}",
+            hint="Shorten the caption or remove references; nothing is truncated.",
+        )
+    return tokens
+
+
+def _buckets(rows: Iterable[RowReport], batch_rows: int) -> list[Bucket]:
+    plans = [row.plan for row in rows if row.plan is not None]
+    counts = Counter(plan.geometry for plan in plans)
+    return [
+        Bucket(
+            name=bucket_name(geometry),
+            rows=count,
+            frames=count * geometry.num_frames,
+            repeats=-count % batch_rows,
+        )
+        for geometry, count in sorted(
+            counts.items(), key=lambda item: (item[0].width, item[0].height, item[0].num_frames)
+        )
+    ]
+
+
+def _single_rows(buckets: Sequence[Bucket], source: str) -> list[Violation]:
+    return [
+        Violation(
+            code=ViolationCode.BUCKET_SINGLE_ROW,
+            source=source,
+            field=bucket.name,
+            found=f"1 row, drawn {1 + bucket.repeats} times to fill a batch",
+            required="several rows of a shape",
+            hint="Give its target the geometry of other rows.",
+            severity=Severity.WARNING,
+        )
+        for bucket in buckets
+        if bucket.rows == 1 and bucket.repeats
+    ]
+
+
+def _clip_frames(num_frames: int) -> int:
+    return -(-num_frames // CLIP_FRAMES) * CLIP_FRAMES

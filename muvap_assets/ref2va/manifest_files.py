@@ -1,0 +1,232 @@
+"""A validated manifest as files, writer and reader side by side.
+
+    manifest.parquet   one row a parsed row: the sample as written, what was counted, what will be encoded
+    violations.jsonl   every finding, refused rows and warnings
+    report.json        totals, buckets, options; states whether token counts are missing (``partial``)
+
+Paths stay as the manifest has them, relative to its folder unless they were given absolute, so the files can move.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from muvap_assets.errors import FormatError, Violation, count_by_code
+from muvap_assets.publish import read_violations, write_json, write_violations
+from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, ReferenceKind
+from muvap_assets.ref2va.geometry import required_audio_samples
+from muvap_assets.ref2va.manifest import ManifestReport, RowReport
+
+MANIFEST_NAME, VIOLATIONS_NAME, REPORT_NAME = "manifest.parquet", "violations.jsonl", "report.json"
+MANIFEST_FORMAT = "muvap_ref2va_manifest_v1"
+
+
+def _list(of: pa.DataType) -> pa.DataType:
+    """A list as Parquet reads it back, so that schemas compare equal."""
+    return pa.list_(pa.field("element", of))
+
+
+_REFERENCE = pa.struct(
+    [
+        ("type", pa.string()),
+        ("image", pa.string()),
+        ("video", pa.string()),
+        ("audio", pa.string()),
+        ("fps", pa.string()),  # exact, as a ratio
+        ("sample_rate_hz", pa.int64()),
+    ]
+)
+_GEOMETRY = pa.struct([("width", pa.int64()), ("height", pa.int64()), ("num_frames", pa.int64())])
+_LATENTS = pa.struct(
+    [
+        ("media_type", pa.string()),
+        ("has_audio", pa.bool_()),
+        ("num_latent_frames", pa.int64()),
+        ("latent_height", pa.int64()),
+        ("latent_width", pa.int64()),
+        ("num_audio_latents", pa.int64()),
+    ]
+)
+SCHEMA = pa.schema(
+    [
+        ("row", pa.int64()),
+        ("id", pa.string()),
+        ("admitted", pa.bool_()),
+        ("target_video", pa.string()),
+        ("caption", pa.string()),
+        ("references", _list(_REFERENCE)),
+        ("target_geometry", _GEOMETRY),  # as the row asks for it
+        ("geometry", _GEOMETRY),  # as it will be encoded
+        ("bucket", pa.string()),
+        ("source_frames", pa.int64()),
+        ("source_fps", pa.string()),
+        ("source_width", pa.int64()),
+        ("source_height", pa.int64()),
+        ("source_quarter_turns", pa.int64()),
+        ("source_duration_sec", pa.float64()),
+        ("frames_at_24", pa.int64()),
+        ("longest_valid_frames", pa.int64()),
+        ("audio_present", pa.bool_()),
+        ("audio_rate_hz", pa.int64()),
+        ("audio_channels", pa.int64()),
+        ("audio_offset_sec", pa.float64()),
+        ("audio_samples", pa.int64()),  # at 32 kHz, from the first frame on
+        ("audio_samples_required", pa.int64()),
+        ("reference_latents", _list(_LATENTS)),
+        ("presentation_tokens", pa.int64()),
+        ("reference_tokens", _list(pa.int64())),
+        ("sequence_length", pa.int64()),
+        ("capacity", pa.int64()),
+        ("estimated_bytes", pa.int64()),
+        ("vae_pixels", pa.int64()),
+    ],
+    metadata={"format": MANIFEST_FORMAT},
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManifestFiles:
+    """A written manifest, read back. ``samples`` are the admitted rows; ``table`` has every column of every row."""
+
+    samples: tuple[RawSample, ...]
+    table: pa.Table
+    violations: tuple[Violation, ...]
+    report: Mapping[str, Any]
+
+
+def write_manifest(folder: Path, report: ManifestReport) -> None:
+    """Write the three files into an existing folder."""
+    admitted = {row.sample.row for row in report.admitted}
+    records = [_to_record(row, row.sample.row in admitted) for row in report.rows]
+    table = pa.Table.from_pylist(records, schema=SCHEMA)
+    pq.write_table(table, folder / MANIFEST_NAME, compression="zstd")
+    write_violations(folder / VIOLATIONS_NAME, report.violations)
+    write_json(folder / REPORT_NAME, report_values(report))
+
+
+def read_manifest(folder: Path) -> ManifestFiles:
+    """The inverse of :func:`write_manifest`.
+
+    Raises:
+        FormatError: a file is missing or is not what it should be.
+    """
+    try:
+        table = pq.read_table(folder / MANIFEST_NAME)
+        violations = tuple(read_violations(folder / VIOLATIONS_NAME))
+        report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise FormatError(f"{folder}: no readable manifest ({error}). Materialize ref2va/manifest again.") from error
+    if not table.schema.equals(SCHEMA, check_metadata=True):
+        raise FormatError(
+            f"{folder / MANIFEST_NAME}: its columns are not those of {MANIFEST_FORMAT}, which is required. "
+            "Materialize ref2va/manifest again."
+        )
+    samples = tuple(_from_record(record) for record in table.to_pylist() if record["admitted"])
+    return ManifestFiles(samples=samples, table=table, violations=violations, report=report)
+
+
+def report_values(report: ManifestReport) -> dict[str, Any]:
+    """The report as plain JSON values. Names no path of a machine and no time."""
+    options = report.options
+    return {
+        "format": MANIFEST_FORMAT,
+        "manifest": report.manifest.path.name,
+        "manifest_sha256": report.manifest.sha256,
+        "partial": report.is_partial,
+        "valid": report.is_valid,
+        "rows_total": report.rows_total,
+        "rows_admitted": len(report.admitted),
+        "rows_refused": report.rows_total - len(report.admitted),
+        "violations": count_by_code(report.violations),
+        "buckets": [asdict(bucket) for bucket in report.buckets],
+        "estimated_bytes": sum(row.estimated_bytes for row in report.admitted),
+        "vae_pixels": sum(row.vae_pixels for row in report.admitted),
+        "audio_samples": sum(row.audio_samples for row in report.admitted),
+        "presentation_tokens": sum(row.tokens.total for row in report.admitted if row.tokens),
+        "options": {**asdict(options), "format": str(options.format)},
+    }
+
+
+def _to_record(row: RowReport, admitted: bool) -> dict[str, Any]:
+    sample, plan = row.sample, row.plan
+    return {
+        "row": sample.row,
+        "id": sample.id,
+        "admitted": admitted,
+        "target_video": sample.target_video.as_posix(),
+        "caption": sample.caption,
+        "references": [_reference_record(reference) for reference in sample.references],
+        "target_geometry": None if sample.geometry is None else asdict(sample.geometry),
+        "geometry": None if plan is None else asdict(plan.geometry),
+        "bucket": row.bucket,
+        "audio_samples_required": None if plan is None else required_audio_samples(plan.geometry.num_frames),
+        "reference_latents": None if plan is None else [asdict(reference.geometry) for reference in plan.references],
+        "presentation_tokens": None if row.tokens is None else row.tokens.total,
+        "reference_tokens": None if row.tokens is None else list(row.tokens.reference_tokens),
+        "sequence_length": row.sequence_length,
+        "capacity": row.capacity,
+        "estimated_bytes": row.estimated_bytes,
+        "vae_pixels": row.vae_pixels,
+        **_target_record(row),
+    }
+
+
+def _target_record(row: RowReport) -> dict[str, Any]:
+    video, sound = row.target.video, row.target.sound
+    record: dict[str, Any] = {"audio_present": sound is not None, "audio_samples": row.target.audio_samples}
+    if video is not None:
+        record |= {
+            "source_frames": video.frames,
+            "source_fps": None if video.rate is None else str(video.rate),
+            "source_width": video.width,
+            "source_height": video.height,
+            "source_quarter_turns": video.quarter_turns,
+            "source_duration_sec": float(video.duration_sec),
+            "frames_at_24": row.target.frames_at_24,
+            "longest_valid_frames": row.target.longest_valid_frames,
+        }
+    if sound is not None:
+        record |= {"audio_rate_hz": sound.rate_hz, "audio_channels": sound.channels}
+    if sound is not None and video is not None:
+        record["audio_offset_sec"] = float(sound.first_sec - video.first_sec)
+    return record
+
+
+def _reference_record(reference: Reference) -> dict[str, Any]:
+    paths = {name: getattr(reference, name) for name in ("image", "video", "audio")}
+    return {
+        "type": str(reference.kind),
+        **{name: None if path is None else path.as_posix() for name, path in paths.items()},
+        "fps": None if reference.fps is None else str(reference.fps),
+        "sample_rate_hz": reference.sample_rate_hz,
+    }
+
+
+def _from_record(record: Mapping[str, Any]) -> RawSample:
+    geometry = record["target_geometry"]
+    return RawSample(
+        id=record["id"],
+        row=record["row"],
+        target_video=Path(record["target_video"]),
+        caption=record["caption"],
+        references=tuple(_from_reference_record(reference) for reference in record["references"]),
+        geometry=None if geometry is None else Geometry(**geometry),
+    )
+
+
+def _from_reference_record(record: Mapping[str, Any]) -> Reference:
+    paths = {name: None if record[name] is None else Path(record[name]) for name in ("image", "video", "audio")}
+    return Reference(
+        kind=ReferenceKind(record["type"]),
+        **paths,
+        fps=None if record["fps"] is None else Fraction(record["fps"]),
+        sample_rate_hz=record["sample_rate_hz"],
+    )

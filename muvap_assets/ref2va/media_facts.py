@@ -1,0 +1,154 @@
+"""What decoding each media file found, counted once a file's content and remembered.
+
+Counting decodes whole files, so it is done once: results are kept in memory for the run, and, where a folder is given,
+as one small JSON file per content digest and kind. That folder is safe to lose, and entries of other decoder versions
+are counted anew.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from threading import Lock
+from typing import Any, TypeVar
+
+from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.media import images, soundtrack, video
+from muvap_assets.media.images import ImageFacts, count_image
+from muvap_assets.media.soundtrack import SoundFacts, count_sound
+from muvap_assets.media.video import VideoFacts, count_video
+from muvap_assets.ref2va.contract import RawSample
+from muvap_assets.ref2va.encoder import FileDigests
+
+Facts = VideoFacts | SoundFacts | ImageFacts
+T = TypeVar("T", VideoFacts, SoundFacts, ImageFacts)
+_FRACTIONS = ("first_sec", "duration_sec", "rate", "pixel_aspect")
+
+
+@dataclass(slots=True)
+class MediaFacts:
+    """Counts media files, at most once each. May be shared by threads.
+
+    Attributes:
+        folder: where counts are remembered between runs; ``None`` keeps them in memory only.
+        decoded: how many files were decoded to be counted; a run that finds everything remembered decodes none.
+    """
+
+    folder: Path | None = None
+    decoded: int = 0
+    _digests: FileDigests = field(init=False)
+    _known: dict[tuple[str, Path], Facts | MediaError] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        self._digests = FileDigests(None if self.folder is None else self.folder / "digests.json")
+
+    def digest(self, path: Path) -> str:
+        """SHA-256 of the file's bytes.
+
+        Raises:
+            MediaError: the file is missing.
+        """
+        try:
+            return self._digests.sha256(path)
+        except OSError as error:
+            raise MediaError(
+                ViolationCode.MEDIA_MISSING,
+                str(path),
+                found=f"it cannot be read ({error.strerror})",
+                required="a readable file",
+                hint="Was the folder moved? Paths are relative to the manifest.",
+            ) from error
+
+    def video(self, path: Path) -> VideoFacts:
+        """Counts of a video's frames. Raises ``MediaError`` where they do not decode."""
+        return self._counted(path, "video", video.PROBE, count_video, VideoFacts)
+
+    def sound(self, path: Path) -> SoundFacts:
+        """Counts of a file's sound. Raises ``MediaError`` where it has none or it does not decode."""
+        return self._counted(path, "sound", soundtrack.PROBE, count_sound, SoundFacts)
+
+    def image(self, path: Path) -> ImageFacts:
+        """Size of a picture. Raises ``MediaError`` where it does not decode."""
+        return self._counted(path, "image", images.PROBE, count_image, ImageFacts)
+
+    def count_all(self, samples: Iterable[RawSample], workers: int) -> None:
+        """Count every file of ``samples`` (resolved) ahead, in threads; what cannot be counted is met again later."""
+        wanted: dict[tuple[Any, Path], None] = {}
+        for sample in samples:
+            wanted |= {(self.video, sample.target_video): None, (self.sound, sample.target_video): None}
+            for reference in sample.references:
+                for count, path in (
+                    (self.image, reference.image),
+                    (self.video, reference.video),
+                    (self.sound, reference.audio),
+                ):
+                    if path is not None:
+                        wanted[count, path] = None
+        with ThreadPoolExecutor(max(1, workers)) as pool:
+            list(pool.map(_quietly, wanted))
+
+    def save(self) -> None:
+        """Write the digests down, if there is a folder."""
+        self._digests.save()
+
+    def _counted(self, path: Path, kind: str, probe: str, count: Callable[[Path], T], into: type[T]) -> T:
+        key = (kind, path)
+        if key not in self._known:
+            try:
+                self._known[key] = self._remembered(path, kind, probe, count, into)
+            except MediaError as error:
+                self._known[key] = error
+        facts = self._known[key]
+        if isinstance(facts, MediaError):
+            raise facts
+        return facts  # type: ignore[return-value]  # the key's kind names its type
+
+    def _remembered(self, path: Path, kind: str, probe: str, count: Callable[[Path], T], into: type[T]) -> T:
+        digest = self.digest(path)
+        entry = None if self.folder is None else self.folder / f"{kind}-{digest}.json"
+        remembered = None if entry is None else _read_entry(entry, probe, into)
+        if remembered is not None:
+            return remembered
+        with self._lock:
+            self.decoded += 1
+        facts = count(path)
+        if entry is not None:
+            _write_entry(entry, probe, facts)
+        return facts
+
+
+def _quietly(task: tuple[Callable[[Path], Facts], Path]) -> None:
+    count, path = task
+    try:
+        count(path)
+    except MediaError:
+        return  # remembered; the row that needs the file reports it
+
+
+def _write_entry(entry: Path, probe: str, facts: Facts) -> None:
+    values = {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(facts).items()}
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    scratch = entry.with_name(f".{entry.name}-{uuid.uuid4().hex}")
+    scratch.write_text(json.dumps({"probe": probe, "facts": values}), encoding="utf-8")
+    scratch.replace(entry)
+
+
+def _read_entry(entry: Path, probe: str, into: type[T]) -> T | None:
+    """The remembered facts, or ``None`` where there are none that can be trusted: a torn entry only costs a count."""
+    try:
+        record = json.loads(entry.read_text(encoding="utf-8"))
+        return into(**_with_fractions(record["facts"])) if record["probe"] == probe else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _with_fractions(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: Fraction(value) if name in _FRACTIONS and value is not None else value for name, value in values.items()
+    }

@@ -1,0 +1,212 @@
+"""From counted media to what will be encoded, or to the reasons why not: the one verdict on a row.
+
+Validation reports it and the encoder prepares by it, so a row that validates cannot fail later for its geometry or its
+length. Nothing is decoded here; sizes and counts come from :mod:`media_facts`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.media.soundtrack import SoundFacts
+from muvap_assets.media.video import VideoFacts
+from muvap_assets.ref2va.contract import (
+    AUDIO_RATE_HZ,
+    FPS,
+    RELEASED_MAX_FRAMES,
+    RELEASED_MIN_FRAMES,
+    SFT_MAX_FRAMES,
+    SFT_MIN_FRAMES,
+    DatasetOptions,
+    Format,
+    Geometry,
+    RawSample,
+    Size,
+)
+from muvap_assets.ref2va.findings import (
+    Findings,
+    check_samples,
+    describe_video,
+    refuse_aspect,
+    warn_of_video,
+)
+from muvap_assets.ref2va.geometry import (
+    is_supported_aspect,
+    largest_frame_count,
+    required_audio_samples,
+    resampled_count,
+    resolve_canvas,
+    slot_of,
+)
+from muvap_assets.ref2va.media_facts import MediaFacts
+from muvap_assets.ref2va.plan_references import ReferencePlan, plan_reference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowPlan:
+    """An admitted row; ``sample`` is resolved. ``audio_origin_sec`` is the target video's first timestamp."""
+
+    sample: RawSample
+    geometry: Geometry
+    audio_origin_sec: Fraction
+    references: tuple[ReferencePlan, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetFacts:
+    """What was counted of a target, kept for the report also where its row is refused."""
+
+    video: VideoFacts | None = None
+    sound: SoundFacts | None = None
+
+    @property
+    def frames_at_24(self) -> int | None:
+        """Frames the whole clip fills at 24 fps."""
+        return None if self.video is None else slot_of(self.video.duration_sec)
+
+    @property
+    def longest_valid_frames(self) -> int | None:
+        """The longest 17 * n + 5 those frames hold."""
+        return None if self.frames_at_24 is None else largest_frame_count(self.frames_at_24)
+
+    @property
+    def audio_samples(self) -> int | None:
+        """Samples at 32 kHz from the video's first timestamp on."""
+        if self.video is None or self.sound is None:
+            return None
+        return resampled_count(self.sound.samples_from(self.video.first_sec), self.sound.rate_hz)
+
+
+def plan_row(
+    sample: RawSample, facts: MediaFacts, options: DatasetOptions, source: str = ""
+) -> tuple[RowPlan | None, TargetFacts, list[Violation]]:
+    """The verdict on one row: its plan, or ``None`` and why not; with what was counted and every warning.
+
+    Args:
+        sample: resolved.
+        facts: counts of its files.
+        options: the dataset's.
+        source: the manifest's name, for messages.
+    """
+    findings = Findings(source, sample.row, sample.id)
+    target = _count_target(findings, sample.target_video, facts)
+    geometry = _target_geometry(findings, sample, target, options)
+    if geometry is not None:
+        _check_length(findings, target, geometry)
+        _check_sound(findings, target, geometry)
+    num_frames = None if geometry is None else geometry.num_frames
+    references = [
+        plan_reference(findings, f"references[{index}]", reference, num_frames=num_frames, facts=facts, options=options)
+        for index, reference in enumerate(sample.references)
+    ]
+    if geometry is None or target.video is None or not findings.clean or None in references:
+        return None, target, findings.found
+    plan = RowPlan(
+        sample=sample,
+        geometry=geometry,
+        audio_origin_sec=target.video.first_sec,
+        references=tuple(reference for reference in references if reference is not None),
+    )
+    return plan, target, findings.found
+
+
+def _count_target(findings: Findings, path: Path, facts: MediaFacts) -> TargetFacts:
+    video = findings.attempt("target.video", lambda: facts.video(path))
+    if video is None:
+        return TargetFacts()
+    warn_of_video(findings, "target.video", video)
+    sound = None
+    try:
+        sound = facts.sound(path)
+    except MediaError as error:
+        missing = error.code is ViolationCode.AUDIO_MISSING
+        findings.add(
+            ViolationCode.TARGET_AUDIO_MISSING if missing else error.code,
+            "target.video",
+            found="no audio stream" if missing else error.found,
+            required="a target video with synchronized audio",
+            hint="Mux its sound in, or drop the row.",
+        )
+    return TargetFacts(video=video, sound=sound)
+
+
+def _target_geometry(
+    findings: Findings, sample: RawSample, target: TargetFacts, options: DatasetOptions
+) -> Geometry | None:
+    if options.format is Format.PACKED:
+        return sample.geometry or options.geometry
+    if target.video is None:
+        return None
+    size = Size(target.video.width, target.video.height)
+    if not is_supported_aspect(size):
+        refuse_aspect(findings, ViolationCode.VIDEO_ASPECT, "target.video", size)
+    longest = min(SFT_MAX_FRAMES, target.longest_valid_frames or 0)
+    if longest < SFT_MIN_FRAMES:
+        findings.add(
+            ViolationCode.TARGET_SHORT,
+            "target.video",
+            found=describe_video(target.video),
+            required=f"at least {SFT_MIN_FRAMES} frames at 24 fps",
+            hint="Use a longer clip, or drop the row; nothing is extended.",
+        )
+    if not is_supported_aspect(size) or longest < SFT_MIN_FRAMES:
+        return None
+    canvas = resolve_canvas(size, options.sizes)
+    return Geometry(canvas.width, canvas.height, longest)
+
+
+def _check_length(findings: Findings, target: TargetFacts, geometry: Geometry) -> None:
+    if not RELEASED_MIN_FRAMES <= geometry.num_frames <= RELEASED_MAX_FRAMES:
+        findings.warn(
+            ViolationCode.BEYOND_RELEASED_RANGE,
+            "target_geometry.num_frames",
+            found=f"{geometry.num_frames} frames",
+            required=f"the released model generates {RELEASED_MIN_FRAMES} to {RELEASED_MAX_FRAMES}",
+            hint="Nothing to do if that is meant.",
+        )
+    if target.video is not None and target.frames_at_24 is not None and target.frames_at_24 < geometry.num_frames:
+        findings.add(
+            ViolationCode.TARGET_SHORT,
+            "target.video",
+            found=describe_video(target.video),
+            required=f"at least the {geometry.num_frames} frames of its geometry",
+            hint="Ask for fewer frames, or use a longer clip; nothing is extended.",
+        )
+
+
+def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) -> None:
+    sound, video, available = target.sound, target.video, target.audio_samples
+    if sound is None or video is None or available is None:
+        return
+    required = required_audio_samples(geometry.num_frames)
+    if available < required:
+        covered = largest_frame_count(available * FPS // AUDIO_RATE_HZ)
+        findings.add(
+            ViolationCode.TARGET_AUDIO_SHORT,
+            "target.video",
+            found=f"{available} audio samples at 32 kHz from the first frame on ({available / AUDIO_RATE_HZ:.3f} s; "
+            f"{sound.samples} at {sound.rate_hz} Hz in the file)",
+            required=f"at least the {required} of {geometry.num_frames} frames at 24 fps",
+            hint=f"The sound covers {covered or 'no valid count of'} frames; nothing is extended.",
+        )
+    offset = sound.first_sec - video.first_sec
+    if abs(offset) > Fraction(1, FPS):
+        findings.warn(
+            ViolationCode.AUDIO_OFFSET,
+            "target.video",
+            found=f"the sound starts {float(offset):+.3f} s from the first frame",
+            required="within one frame",
+            hint="It was aligned by timestamps: silence put before it, or its start cut off.",
+        )
+    if sound.peak == 0:
+        findings.warn(
+            ViolationCode.AUDIO_SILENT,
+            "target.video",
+            found="every audio sample is zero",
+            required="sound",
+            hint="Drop the row if it is not meant to be silent.",
+        )
+    check_samples(findings, "target.video", sound)

@@ -1,0 +1,223 @@
+"""Raw manifests as files: JSON (an array, one object, or ``{"data": [...]}``) and JSON Lines, read whole and judged whole.
+
+Every violation of the file is collected; reading stops at none. Standard JSON only: no comments, no NaN, each key once.
+A byte order mark and blank lines are passed over and reported.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.ref2va.contract import DatasetOptions, RawSample
+from muvap_assets.ref2va.findings import Findings
+from muvap_assets.ref2va.raw_rows import DuplicateKeys, json_object, parse_row
+
+_DATA = "data"
+_HINT_JSON = "Correct the text; every row is one object of the raw schema."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RawManifest:
+    """What a manifest's text holds.
+
+    ``samples`` are the rows that parse, paths as written; ``rows_total`` counts every row, those that do not parse too;
+    ``base`` is the folder paths are relative to; ``sha256`` of the file's bytes.
+    """
+
+    path: Path
+    sha256: str
+    samples: tuple[RawSample, ...]
+    rows_total: int
+    violations: tuple[Violation, ...]
+
+    @property
+    def base(self) -> Path:
+        """The folder its paths are relative to."""
+        return self.path.parent
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """A row that is no JSON; the finding about it stands already."""
+
+
+@dataclass(frozen=True, slots=True)
+class _NonFinite:
+    """``NaN`` or ``Infinity``, which Python's JSON reader would let through."""
+
+    name: str
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
+    """Read a manifest and collect everything that is wrong with its text. Opens no media, but looks whether it is there.
+
+    Args:
+        path: the file.
+        options: the dataset's: limits, format, whether paths may leave the folder.
+    """
+    findings = Findings(path.name)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        findings.add(
+            ViolationCode.FILE_UNREADABLE,
+            None,
+            found=f"it cannot be read ({error.strerror})",
+            required="a manifest",
+            hint="Check the path.",
+        )
+        return RawManifest(path=path, sha256="", samples=(), rows_total=0, violations=tuple(findings.found))
+    values = list(_values(content, findings))
+    if not values:
+        findings.add(
+            ViolationCode.MANIFEST_EMPTY, None, found="no row", required="at least one", hint="Add rows to encode."
+        )
+    samples: list[RawSample] = []
+    for row, value in values:
+        if isinstance(value, _Unreadable):
+            continue
+        sample, found = parse_row(value, row=row, base=path.parent, options=options, source=path.name)
+        findings.found += found
+        samples += [] if sample is None else [sample]
+    findings.found += _duplicate_ids(values, path.name)
+    return RawManifest(
+        path=path,
+        sha256=hashlib.sha256(content).hexdigest(),
+        samples=tuple(samples),
+        rows_total=len(values),
+        violations=tuple(sorted(findings.found, key=lambda violation: violation.row or 0)),
+    )
+
+
+def _values(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
+    """Every row as (number, JSON value), whichever of the forms the file has."""
+    if content.startswith(codecs.BOM_UTF8):
+        content = content[len(codecs.BOM_UTF8) :]
+        findings.warn(
+            ViolationCode.BYTE_ORDER_MARK,
+            None,
+            found="a UTF-8 byte order mark",
+            required="plain UTF-8",
+            hint="It was passed over; save the file without it.",
+        )
+    try:
+        document = _parse(content.decode("utf-8"))
+    except (ValueError, RecursionError) as error:
+        if not content.strip() or _looks_like_lines(content):
+            yield from _lines(content, findings)
+        elif isinstance(error, UnicodeDecodeError):
+            yield _refuse_encoding(findings, 1, error)
+        else:
+            yield _refuse_text(findings, 1, str(error) or type(error).__name__)
+    else:
+        yield from enumerate(_rows_of(document, findings), start=1)
+
+
+def _looks_like_lines(content: bytes) -> bool:
+    """Whether text that is no JSON document is meant as JSON Lines: no array, and a row or a comment on its second line.
+
+    The second line of a broken, pretty-printed object begins with a key.
+    """
+    first, *others = (line.strip() for line in content.splitlines() if line.strip())
+    if first.startswith(b"["):
+        return False
+    return first.startswith(b"#") or not others or others[0][:1] in (b"{", b"#")
+
+
+def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
+    for row, line in enumerate(content.split(b"\n"), start=1):
+        text = line.strip()
+        if not text:
+            if row <= content.rstrip().count(b"\n"):
+                _at(findings, row).warn(
+                    ViolationCode.LINE_IGNORED,
+                    None,
+                    found="a blank line",
+                    required="one object a line",
+                    hint="It was passed over.",
+                )
+            continue
+        try:
+            yield row, _parse(text.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            yield _refuse_encoding(findings, row, error)
+        except (ValueError, RecursionError) as error:
+            comment = "a comment, which JSON does not have" if text.startswith(b"#") else ""
+            yield _refuse_text(findings, row, comment or str(error) or type(error).__name__)
+
+
+def _rows_of(document: Any, findings: Findings) -> Sequence[Any]:
+    if isinstance(document, list):
+        return document
+    if not isinstance(document, dict) or _DATA not in document:
+        return [document]
+    for code, names, found in (
+        (ViolationCode.KEY_UNKNOWN, sorted(set(document) - {_DATA}), "an unknown key"),
+        (ViolationCode.KEY_DUPLICATE, document.repeated if isinstance(document, DuplicateKeys) else (), "given twice"),
+    ):
+        for name in names:
+            findings.add(code, name, found=found, required=f"{_DATA!r} alone around the rows", hint="Remove it.")
+    rows = document[_DATA]
+    if isinstance(rows, list):
+        return rows
+    findings.add(
+        ViolationCode.VALUE_INVALID, _DATA, found=type(rows).__name__, required="a list of rows", hint=_HINT_JSON
+    )
+    return [_Unreadable()]
+
+
+def _parse(text: str) -> Any:
+    return json.loads(text, object_pairs_hook=json_object, parse_constant=_NonFinite)
+
+
+def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Violation]:
+    found: list[Violation] = []
+    first: dict[str, int] = {}
+    for row, value in values:
+        sample_id = value.get("id") if isinstance(value, dict) else None
+        if not isinstance(sample_id, str):
+            continue
+        if sample_id not in first:
+            first[sample_id] = row
+            continue
+        findings = Findings(source, row, sample_id)
+        findings.add(
+            ViolationCode.SAMPLE_ID_DUPLICATE,
+            "id",
+            found=f"row {first[sample_id]} has it too",
+            required="an id of its own",
+            hint="Rename one of them.",
+        )
+        found += findings.found
+    return found
+
+
+def _refuse_encoding(findings: Findings, row: int, error: UnicodeDecodeError) -> tuple[int, _Unreadable]:
+    _at(findings, row).add(
+        ViolationCode.ENCODING_INVALID,
+        None,
+        found=f"byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8",
+        required="UTF-8",
+        hint="Save the file as UTF-8.",
+    )
+    return row, _Unreadable()
+
+
+def _refuse_text(findings: Findings, row: int, found: str) -> tuple[int, _Unreadable]:
+    _at(findings, row).add(ViolationCode.ROW_MALFORMED, None, found=found, required="JSON", hint=_HINT_JSON)
+    return row, _Unreadable()
+
+
+def _at(findings: Findings, row: int) -> Findings:
+    """The same collection, at another row."""
+    return replace(findings, row=row, found=findings.found)

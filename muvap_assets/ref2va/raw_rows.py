@@ -1,0 +1,349 @@
+"""The raw schema ``minimax_h3_ref2va_raw_v1``: one JSON value to one sample, or everything that is wrong with it.
+
+Only the text is looked at; no media file is opened here, though whether it exists is checked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.ref2va.contract import (
+    CANVAS_MULTIPLE,
+    PACKED_SCHEMA,
+    RAW_SCHEMA,
+    SFT_SCHEMA,
+    DatasetOptions,
+    Format,
+    Geometry,
+    RawSample,
+    Reference,
+    ReferenceKind,
+    frame_count_rule,
+    is_canvas_side,
+    is_frame_count,
+)
+from muvap_assets.ref2va.findings import Findings
+
+ROW_KEYS = ("schema_version", "id", "target", "caption", "references", "target_geometry")
+OPTIONAL_ROW_KEYS = ("target_geometry",)
+REFERENCE_KEYS: Mapping[ReferenceKind, tuple[str, ...]] = {
+    ReferenceKind.IMAGE: ("type", "image"),
+    ReferenceKind.VIDEO: ("type", "video", "fps"),
+    ReferenceKind.AUDIO: ("type", "audio", "sample_rate"),
+    ReferenceKind.VIDEO_AUDIO: ("type", "video", "audio", "fps", "sample_rate"),
+}
+OPTIONAL_REFERENCE_KEYS = ("fps", "sample_rate")
+GEOMETRY_KEYS = ("width", "height", "num_frames")
+MAX_ID_LENGTH = 200
+MAX_RATE_HZ = 768_000
+
+
+_NUMBER_TEXT = re.compile(r"\d{1,9}(\.\d{1,9}|/\d{1,9})?", re.ASCII)
+
+
+class DuplicateKeys(dict[str, Any]):
+    """A JSON object with repeated keys; ``repeated`` names them."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def json_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """For ``object_pairs_hook``: a dict that remembers keys given twice, where a plain one keeps the last in silence."""
+    names = [name for name, _ in pairs]
+    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
+    if not repeated:
+        return dict(pairs)
+    value = DuplicateKeys(pairs)
+    value.repeated = tuple(repeated)
+    return value
+
+
+def parse_row(
+    value: Any, *, row: int, base: Path, options: DatasetOptions, source: str
+) -> tuple[RawSample | None, list[Violation]]:
+    """One manifest row.
+
+    Args:
+        value: what JSON held.
+        row: its line or position, from 1.
+        base: the manifest's folder.
+        options: the dataset's: limits, format, whether paths may leave ``base``.
+        source: the manifest's name, for messages.
+
+    Returns:
+        The sample, its paths as written, or ``None``; and every violation found.
+    """
+    identity = value.get("id") if isinstance(value, dict) else None
+    findings = Findings(source, row, identity if isinstance(identity, str) and identity else None)
+    reader = _Reader(findings, base.resolve(), options)
+    if not reader.check_object(value, None, ROW_KEYS, OPTIONAL_ROW_KEYS):
+        return None, findings.found
+    reader.check_schema(value)
+    sample_id = reader.sample_id(value)
+    target = reader.target(value)
+    caption = reader.caption(value)
+    references = reader.references(value)
+    geometry = reader.geometry(value)
+    if not findings.clean or sample_id is None or target is None or caption is None:
+        return None, findings.found
+    sample = RawSample(
+        id=sample_id, target_video=target, caption=caption, references=references, geometry=geometry, row=row
+    )
+    return sample, findings.found
+
+
+class _Reader:
+    """Reads the parts of one row and reports what is wrong with each."""
+
+    def __init__(self, findings: Findings, base: Path, options: DatasetOptions) -> None:
+        self.findings, self.base, self.options = findings, base, options
+
+    def wrong(self, where: str | None, value: Any, required: str) -> None:
+        self.findings.add(
+            ViolationCode.VALUE_INVALID, where, found=shown(value), required=required, hint="Correct the value."
+        )
+
+    def check_object(self, value: Any, where: str | None, keys: Sequence[str], optional: Sequence[str]) -> bool:
+        """Whether it is an object; what its keys are is reported either way."""
+        if not isinstance(value, dict):
+            self.wrong(where, value, f"an object with {', '.join(keys)}")
+            return False
+        prefix = f"{where}." if where else ""
+        for code, names, found, hint in (
+            (
+                ViolationCode.KEY_DUPLICATE,
+                value.repeated if isinstance(value, DuplicateKeys) else (),
+                "the key is given twice",
+                "Keep one of them.",
+            ),
+            (
+                ViolationCode.KEY_UNKNOWN,
+                sorted(set(value) - set(keys)),
+                "an unknown key",
+                "Remove or rename it.",
+            ),
+            (
+                ViolationCode.KEY_MISSING,
+                [key for key in keys if key not in value and key not in optional],
+                "the key is missing",
+                "Add it.",
+            ),
+        ):
+            for name in names:
+                self.findings.add(code, f"{prefix}{name}", found=found, required=f"keys {', '.join(keys)}", hint=hint)
+        return True
+
+    def check_schema(self, value: Mapping[str, Any]) -> None:
+        version = value.get("schema_version", RAW_SCHEMA)
+        if version == RAW_SCHEMA:
+            return
+        encoded = version in (SFT_SCHEMA, PACKED_SCHEMA)
+        self.findings.add(
+            ViolationCode.SCHEMA_INVALID,
+            "schema_version",
+            found=shown(version) + (", which names already encoded rows" if encoded else ""),
+            required=repr(RAW_SCHEMA),
+            hint="Encoded rows cannot be encoded again; give the raw manifest." if encoded else "Correct the name.",
+        )
+
+    def sample_id(self, value: Mapping[str, Any]) -> str | None:
+        sample_id = value.get("id")
+        if "id" not in value:
+            return None
+        if isinstance(sample_id, str) and _is_id(sample_id):
+            return sample_id
+        self.findings.add(
+            ViolationCode.SAMPLE_ID_INVALID,
+            "id",
+            found=shown(sample_id),
+            required=f"1 to {MAX_ID_LENGTH} printable characters without space around them",
+            hint="Rename the row.",
+        )
+        return None
+
+    def caption(self, value: Mapping[str, Any]) -> str | None:
+        caption = value.get("caption")
+        if isinstance(caption, str) and caption.strip():
+            try:
+                caption.encode("utf-8")
+            except UnicodeEncodeError:
+                self.wrong("caption", caption, "text without lone surrogates")
+                return None
+            return caption
+        if "caption" in value:
+            self.wrong("caption", caption, "text that is not blank")
+        return None
+
+    def target(self, value: Mapping[str, Any]) -> Path | None:
+        target: Any = value.get("target")
+        if "target" not in value or not self.check_object(target, "target", ("video",), ()):
+            return None
+        return self.path(target, "video", "target")
+
+    def references(self, value: Mapping[str, Any]) -> tuple[Reference, ...]:
+        entries = value.get("references")
+        if not isinstance(entries, list):
+            if "references" in value:
+                self.wrong("references", entries, "a list")
+            return ()
+        kinds = [entry.get("type") if isinstance(entry, dict) else None for entry in entries]
+        self._check_counts([kind for kind in kinds if kind in tuple(ReferenceKind)], len(entries))
+        read = [self._reference(entry, f"references[{index}]") for index, entry in enumerate(entries)]
+        return tuple(reference for reference in read if reference is not None)
+
+    def _check_counts(self, kinds: Sequence[str], total: int) -> None:
+        limits = self.options.limits
+        videos = kinds.count("video") + kinds.count("video_audio")
+        for what, count, limit in (
+            ("image", kinds.count("image"), limits.images),
+            ("video", videos, limits.videos),
+            ("standalone audio", kinds.count("audio"), limits.audios),
+            ("", total, limits.total),
+        ):
+            if count > limit:
+                self.findings.add(
+                    ViolationCode.REFERENCE_COUNT,
+                    "references",
+                    found=f"{count} {what} references".replace("  ", " "),
+                    required=f"at most {limit} (MiniMaxH3Ref2VASetupStep)",
+                    hint="Remove some.",
+                )
+        if len(kinds) == total and not any(ReferenceKind(kind).has_visual for kind in kinds):
+            self.findings.add(
+                ViolationCode.REFERENCE_VISUAL_MISSING,
+                "references",
+                found="only audio references" if kinds else "no reference",
+                required="at least one image or video reference",
+                hint="Add one, or drop the row.",
+            )
+
+    def _reference(self, entry: Any, where: str) -> Reference | None:
+        kinds = ", ".join(ReferenceKind)
+        if not isinstance(entry, dict):
+            self.wrong(where, entry, f"an object of type {kinds}")
+            return None
+        if entry.get("type") not in tuple(ReferenceKind):
+            self.wrong(f"{where}.type", entry.get("type"), f"one of {kinds}")
+            return None
+        kind = ReferenceKind(entry["type"])
+        self.check_object(entry, where, REFERENCE_KEYS[kind], OPTIONAL_REFERENCE_KEYS)
+        allowed = [name for name in ("image", "video", "audio") if name in REFERENCE_KEYS[kind]]
+        paths = {name: self.path(entry, name, where) for name in allowed}
+        fps = self._rate(entry, "fps", where) if "fps" in REFERENCE_KEYS[kind] else None
+        hertz = self._rate(entry, "sample_rate", where) if "sample_rate" in REFERENCE_KEYS[kind] else None
+        return Reference(kind=kind, **paths, fps=fps, sample_rate_hz=None if hertz is None else int(hertz))
+
+    def _rate(self, entry: Mapping[str, Any], name: str, where: str) -> Fraction | None:
+        """An optional rate; fps as a number or an exact text like ``30000/1001``, hertz as a whole number."""
+        given = entry.get(name)
+        if given is None:
+            if name in entry:
+                self.wrong(f"{where}.{name}", given, "a positive number, or no such key")
+            return None
+        rate = exact_number(given)
+        hertz = name == "sample_rate"
+        if rate is None or rate <= 0 or rate > (MAX_RATE_HZ if hertz else 1000) or (hertz and rate.denominator != 1):
+            required = f"a whole number up to {MAX_RATE_HZ}" if hertz else "a positive number or ratio up to 1000"
+            self.wrong(f"{where}.{name}", given, required)
+            return None
+        return rate
+
+    def path(self, entry: Mapping[str, Any], name: str, where: str) -> Path | None:
+        """A path as written, after checking that it stays in the manifest's folder and that the file is there."""
+        if name not in entry:
+            return None
+        given, place = entry[name], f"{where}.{name}"
+        if not isinstance(given, str) or not given.strip() or "\0" in given:
+            self.findings.add(
+                ViolationCode.PATH_INVALID,
+                place,
+                found=shown(given),
+                required="a path relative to the manifest",
+                hint="Correct it.",
+            )
+            return None
+        path = Path(given)
+        resolved = (self.base / path).resolve()
+        if not self.options.allow_outside and not resolved.is_relative_to(self.base):
+            self.findings.add(
+                ViolationCode.PATH_OUTSIDE,
+                place,
+                found=f"{given!r} leads out of the manifest's folder",
+                required="a path inside it",
+                hint="Move the file, or set allow_outside.",
+            )
+        elif not resolved.is_file():
+            self.findings.add(
+                ViolationCode.MEDIA_MISSING,
+                place,
+                found=f"{PurePosixPath(given)} is {'no file' if resolved.exists() else 'not there'}",
+                required="an existing file, relative to the manifest",
+                hint="Correct the path. Was the folder moved?",
+            )
+        return path
+
+    def geometry(self, value: Mapping[str, Any]) -> Geometry | None:
+        given: Any = value.get("target_geometry")
+        if "target_geometry" not in value:
+            return None
+        if self.options.format is Format.SFT:
+            self.findings.add(
+                ViolationCode.GEOMETRY_REFUSED,
+                "target_geometry",
+                found=shown(given),
+                required="none: the sft format keeps each clip's own geometry",
+                hint="Remove it, or use the packed format.",
+            )
+            return None
+        if not self.check_object(given, "target_geometry", GEOMETRY_KEYS, ()):
+            return None
+        numbers = [self._lattice(given, name) for name in GEOMETRY_KEYS]
+        return None if None in numbers else Geometry(*(number for number in numbers if number is not None))
+
+    def _lattice(self, given: Mapping[str, Any], name: str) -> int | None:
+        if name not in given:
+            return None
+        number, place = given[name], f"target_geometry.{name}"
+        if not isinstance(number, int) or isinstance(number, bool):
+            self.wrong(place, number, "a whole number")
+            return None
+        on_lattice = is_frame_count(number) if name == "num_frames" else is_canvas_side(number)
+        if not on_lattice:
+            frames = name == "num_frames"
+            required = frame_count_rule(number) if frames else f"a positive multiple of {CANVAS_MULTIPLE}"
+            self.findings.add(
+                ViolationCode.GEOMETRY_INVALID,
+                place,
+                found=str(number),
+                required=required,
+                hint="Choose one; none is snapped.",
+            )
+            return None
+        return number
+
+
+def _is_id(text: str) -> bool:
+    return text.strip() == text and text.isprintable() and 0 < len(text) <= MAX_ID_LENGTH
+
+
+def exact_number(value: Any) -> Fraction | None:
+    """A JSON number or a text such as ``29.97`` or ``30000/1001`` as it is written; ``None`` for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if isinstance(value, str) and not _NUMBER_TEXT.fullmatch(value):  # an exponent of a million digits would hang
+        return None
+    try:
+        return Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        return None
+
+
+def shown(value: Any) -> str:
+    """A value in a message, cut to a line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:76]}..."

@@ -1,0 +1,249 @@
+"""Content-keyed parts and finished rows: what makes a rebuild incremental and a kill harmless.
+
+    <root>/parts/<stage>/<2 digits>/<key>.part    the tensors one stage made of one row
+    <root>/rows/<2 digits>/<key>.row              one finished row, a Parquet file under a name no sweep for shards takes
+    <root>/writing/                               files being written; what a killed run leaves is removed by the next
+
+A key is a digest of exactly what the content depends on, so nothing is ever updated: what was made under a key stays
+valid, and a changed input has another key. A file appears under its key in one step, synced. Several processes may share a
+store. It lies outside every published tree.
+
+A part is a JSON line naming its arrays, the arrays in NumPy's own format without pickle, and a SHA-256 over all of it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.errors import Violation
+from muvap_assets.ref2va.contract import Format
+from muvap_assets.ref2va.encoder import EncoderFingerprint, RowInput, Stage, Tensors, json_digest
+from muvap_assets.ref2va.geometry import target_audio_samples
+
+PART_VERSION = 1  # of the part file and of what a stage's tensors are called
+RECORD_VERSION = 1  # of how a row is assembled from its parts
+_MAGIC = b"muvap-ref2va-part "
+_DIGEST_BYTES = 32
+_ABANDONED_SEC = 60.0
+_BLOCK_BYTES = 1 << 20
+
+
+def part_key(stage: Stage, row: RowInput, fingerprint: EncoderFingerprint) -> str:
+    """The key of what ``stage`` makes of ``row``: nothing the stage does not read goes in, and nothing it reads is left out.
+
+    Frame counts of references are those after the cut to the target's length, so a target's length counts where it cuts.
+    """
+    return json_digest(
+        {
+            "stage": str(stage),
+            "version": PART_VERSION,
+            "encoder": fingerprint.digest(stage),
+            "media_version": row.media_version,
+            "reads": _reads(stage, row),
+        }
+    )
+
+
+def _reads(stage: Stage, row: RowInput) -> Any:
+    if stage is Stage.TARGET_VIDEO:
+        return {"media": row.target_digest, "canvas": list(row.geometry.size), "frames": row.geometry.num_frames}
+    if stage is Stage.TARGET_AUDIO:
+        frames = row.geometry.num_frames
+        return {"media": row.target_digest, "frames": frames, "cut": target_audio_samples(frames, row.format)}
+    if stage is Stage.REFERENCE_AUDIO:
+        return [
+            {"media": reference.audio_digest, "samples": reference.audio_samples}
+            for reference in row.references
+            if reference.kind.has_audio
+        ]
+    if stage is Stage.REFERENCE_VISUAL:
+        return [
+            {"media": reference.visual_digest, "size": list(reference.size or ()), "frames": reference.encoded_frames}
+            for reference in row.references
+            if reference.kind.has_visual
+        ]
+    presented = [
+        {
+            "kind": str(reference.kind),
+            "media": reference.visual_digest,
+            "size": list(reference.size or ()),
+            "frames": reference.num_frames,
+        }
+        for reference in row.references
+    ]
+    return {"caption": row.caption, "references": presented}
+
+
+def row_key(row: RowInput, parts: Mapping[Stage, str]) -> str:
+    """The key of the finished row: its parts, and every value beside the tensors."""
+    return json_digest(
+        {
+            "version": RECORD_VERSION,
+            "schema": row.format.schema_id,
+            "id": row.sample_id,
+            "file_name": row.file_name,
+            "caption": row.caption,
+            "geometry": [*row.geometry.size, row.geometry.num_frames],
+            "reference_noise_seed": row.reference_noise_seed if row.format is Format.PACKED else None,
+            "references": [str(reference.kind) for reference in row.references],
+            "parts": {str(stage): parts[stage] for stage in Stage},
+        }
+    )
+
+
+class RowStore:
+    """A folder of parts and rows. ``corrupt`` counts parts found damaged and removed."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.corrupt = 0
+        self._writing = root / "writing"
+        self._writing.mkdir(parents=True, exist_ok=True)
+        self._remove_abandoned()
+
+    def has_part(self, stage: Stage, key: str) -> bool:
+        """Whether the part stands and is whole; a damaged one is removed, so that it is made again."""
+        path = self._part_path(stage, key)
+        try:
+            with path.open("rb") as stream:
+                if _is_whole(stream):
+                    return True
+        except FileNotFoundError:
+            return False
+        self.corrupt += 1
+        path.unlink(missing_ok=True)
+        return False
+
+    def read_part(self, stage: Stage, key: str) -> dict[str, npt.NDArray[Any]] | None:
+        """The arrays of a part, or ``None`` where it does not stand or was damaged."""
+        if not self.has_part(stage, key):
+            return None
+        with self._part_path(stage, key).open("rb") as stream:
+            names = json.loads(stream.readline().removeprefix(_MAGIC))
+            return {name: np.lib.format.read_array(stream, allow_pickle=False) for name in names}
+
+    def write_part(self, stage: Stage, key: str, tensors: Tensors) -> None:
+        """Store the arrays of a part; it stands whole once this returns, and not at all before."""
+        with self._appearing(self._part_path(stage, key)) as scratch, scratch.open("wb") as stream:
+            hashing = _HashingStream(stream)
+            hashing.write(_MAGIC + json.dumps(sorted(tensors)).encode() + b"\n")
+            for name in sorted(tensors):
+                np.lib.format.write_array(hashing, np.ascontiguousarray(tensors[name]), allow_pickle=False)
+            stream.write(hashing.digest.digest())
+
+    def row_path(self, key: str) -> Path:
+        """Where the row of this key stands, if it does."""
+        return self.root / "rows" / key[:2] / f"{key}.row"
+
+    def write_row(
+        self, key: str, write: Callable[[Path], Any], verify: Callable[[Path], list[Violation]]
+    ) -> list[Violation]:
+        """Write a row, read it back, and let it stand only if nothing is wrong with it; returns what is.
+
+        Args:
+            key: its key.
+            write: writes the file it is given.
+            verify: reads that file and returns what is wrong with it.
+        """
+        found: list[Violation] = []
+
+        def rejects(scratch: Path) -> bool:
+            write(scratch)
+            found.extend(verify(scratch))
+            return bool(found)
+
+        with self._appearing(self.row_path(key), rejects):
+            pass
+        return found
+
+    def remove_row(self, key: str) -> None:
+        """Remove a row found damaged, so that it is assembled again."""
+        self.row_path(key).unlink(missing_ok=True)
+
+    def _part_path(self, stage: Stage, key: str) -> Path:
+        return self.root / "parts" / str(stage) / key[:2] / f"{key}.part"
+
+    @contextmanager
+    def _appearing(self, path: Path, rejects: Callable[[Path], bool] | None = None) -> Iterator[Path]:
+        """A private file that takes the place of ``path`` in one step, synced, unless it is rejected or an error comes."""
+        scratch = self._writing / f"{path.stem[:16]}-{uuid.uuid4().hex}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        # The lock tells this file from one a killed run left; it is held on a name of its own, for writers reopen the file.
+        lock = os.open(scratch.with_suffix(".lock"), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield scratch
+            if rejects is None or not rejects(scratch):
+                _sync(scratch)
+                scratch.replace(path)
+                _sync(path.parent)
+        finally:
+            scratch.unlink(missing_ok=True)
+            scratch.with_suffix(".lock").unlink(missing_ok=True)
+            os.close(lock)
+
+    def _remove_abandoned(self) -> None:
+        for lock_path in self._writing.glob("*.lock"):
+            try:
+                lock = os.open(lock_path, os.O_RDWR)
+            except FileNotFoundError:
+                continue
+            try:
+                # Between creating its lock and taking it a writer cannot be told from a dead one: only old ones are.
+                if time.time() - os.fstat(lock).st_mtime < _ABANDONED_SEC:
+                    continue
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                lock_path.with_suffix("").unlink(missing_ok=True)
+                lock_path.unlink(missing_ok=True)
+            except BlockingIOError:
+                continue
+            finally:
+                os.close(lock)
+
+
+class _HashingStream:
+    """Passes bytes on and hashes them."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+
+    def write(self, data: bytes) -> int:
+        """Write ``data``; what NumPy calls."""
+        self.digest.update(data)
+        return self._stream.write(data)
+
+
+def _is_whole(stream: BinaryIO) -> bool:
+    remaining = os.fstat(stream.fileno()).st_size - _DIGEST_BYTES
+    if stream.read(len(_MAGIC)) != _MAGIC or remaining < len(_MAGIC):
+        return False
+    stream.seek(0)
+    digest = hashlib.sha256()
+    while remaining:
+        block = stream.read(min(_BLOCK_BYTES, remaining))
+        if not block:
+            return False
+        digest.update(block)
+        remaining -= len(block)
+    return stream.read() == digest.digest()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

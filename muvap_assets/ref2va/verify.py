@@ -1,0 +1,221 @@
+"""Reading rows back before anyone trusts them: every check of an encoded row, on what is on disk.
+
+Belongs here: findings about finished rows. Pure: reads a file, returns what is wrong with it, all of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.errors import MuvapError, Violation, ViolationCode
+from muvap_assets.ref2va.contract import (
+    AUDIO_CHANNELS,
+    AUDIO_ROW_WIDTH,
+    VIDEO_CHANNELS,
+    VISUAL_ROW_WIDTH,
+    Format,
+    ReferenceGeometry,
+)
+from muvap_assets.ref2va.geometry import target_audio_latents, target_video_shape
+from muvap_assets.ref2va.records import (
+    AUDIO_ROWS,
+    DIGESTS_KEY,
+    VISUAL_ROWS,
+    Record,
+    from_row,
+    open_shard,
+    record_digests,
+)
+
+_AGAIN = "Encode the row again."
+
+
+def verify_row_file(
+    path: Path, *, declared: Sequence[ReferenceGeometry] | None = None, digests: Sequence[dict[str, str]] | None = None
+) -> list[Violation]:
+    """Everything wrong with a file of encoded rows, read back in full; empty where it may be published.
+
+    Checked are: readable as Parquet, one of the two schemas with its id in metadata and column, one row group a row, shapes
+    (vae_latent [24, T, H/16, W/16], audio_latent [2, 32, T_audio], visual rows [N, 96], audio rows [M, 32], text [L, D]),
+    float32, row counts against each reference's geometry, tags aligned and binary, every value finite, and every tensor
+    equal to what was encoded, by the digests in the file's metadata.
+
+    Args:
+        path: the file.
+        declared: the references' geometry as the manifest gives it, in order, where it is known (one-row files).
+        digests: of each row's tensors as they were encoded, where they are known; the file's own are checked always.
+    """
+    try:
+        shard = open_shard(path)
+    except MuvapError as error:
+        return [_finding(ViolationCode.SCHEMA_MISMATCH, path, None, None, str(error), "a whole shard of one schema")]
+    found: list[Violation] = []
+    with shard:
+        if shard.metadata.num_rows != shard.num_row_groups or not shard.num_row_groups:
+            shape = f"{shard.metadata.num_rows} rows in {shard.num_row_groups} row groups"
+            found.append(
+                _finding(ViolationCode.COUNT_MISMATCH, path, None, None, shape, "one row group a row, at least one")
+            )
+            return found
+        stored = _stored_digests(shard.metadata.metadata or {}, shard.num_row_groups)
+        if stored is None:
+            found.append(
+                _finding(
+                    ViolationCode.DIGEST_MISMATCH,
+                    path,
+                    None,
+                    None,
+                    "no digests of its rows",
+                    "one set of digests a row",
+                )
+            )
+        for index in range(shard.num_row_groups):
+            try:
+                record = from_row(shard.read_row_group(index).to_pylist()[0])
+            except (MuvapError, OSError, ValueError, TypeError, KeyError) as error:
+                found.append(_finding(ViolationCode.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
+                continue
+            found += _verify_record(path, record, declared)
+            for known in (stored, digests):
+                if known is not None:
+                    found += _verify_digests(path, record, known[index])
+    return found
+
+
+def non_finite(values: npt.NDArray[Any]) -> str | None:
+    """How many values are not finite, in words; ``None`` where all are."""
+    bad = values.size - int(np.count_nonzero(np.isfinite(values)))
+    return f"{bad:,} of {values.size:,} values are not finite ({bad / values.size:.2%})" if bad else None
+
+
+def _verify_record(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Violation]:
+    visual, sound = VISUAL_ROWS[record.format], AUDIO_ROWS[record.format]
+    rows = (
+        sum(reference.visual_rows for reference in record.references),
+        sum(reference.audio_rows for reference in record.references),
+    )
+    shapes = {
+        "vae_latent": (VIDEO_CHANNELS, *target_video_shape(record.geometry)),
+        "audio_latent": (AUDIO_CHANNELS, AUDIO_ROW_WIDTH, target_audio_latents(record.geometry.num_frames)),
+        visual: (rows[0], VISUAL_ROW_WIDTH),
+        sound: (rows[1], AUDIO_ROW_WIDTH),
+    }
+    for name, required in shapes.items():
+        shape = record.tensors[name].shape
+        if shape != required:
+            code = ViolationCode.REFERENCE_ROWS_MISMATCH if name in (visual, sound) else ViolationCode.TENSOR_SHAPE
+            yield _finding(code, path, record, name, f"shape {list(shape)}", f"{list(required)} by its geometry")
+    for name, values in record.tensors.items():
+        if (found := non_finite(values)) is not None:
+            yield _finding(ViolationCode.TENSOR_NON_FINITE, path, record, name, found, "finite values throughout")
+    yield from _verify_text(path, record)
+    yield from _verify_references(path, record, declared)
+    if (record.reference_noise_seed is None) is (record.format is Format.PACKED):
+        seed = f"{record.reference_noise_seed}"
+        yield _finding(
+            ViolationCode.SCHEMA_MISMATCH,
+            path,
+            record,
+            "reference_noise_seed",
+            seed,
+            "a seed in packed rows, none in sft",
+        )
+
+
+def _verify_text(path: Path, record: Record) -> Iterable[Violation]:
+    text, tags = record.text_embedding, record.text_token_tags
+    if text.ndim != 2 or not text.size:
+        yield _finding(
+            ViolationCode.TENSOR_SHAPE,
+            path,
+            record,
+            "text_embedding",
+            f"shape {list(text.shape)}",
+            "[L, D], L at least 1",
+        )
+    elif tags.shape != text.shape[:1]:
+        yield _finding(
+            ViolationCode.TAGS_INVALID,
+            path,
+            record,
+            "text_token_tags",
+            f"{tags.size} tags",
+            f"one a token, {text.shape[0]}",
+        )
+    if not np.isin(tags, (0, 1)).all():
+        values = sorted(set(tags.tolist()) - {0, 1})[:5]
+        yield _finding(
+            ViolationCode.TAGS_INVALID, path, record, "text_token_tags", f"tags {values}", "0 (vision) or 1 (text)"
+        )
+
+
+def _verify_references(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Violation]:
+    for index, reference in enumerate(record.references):
+        if (problem := _reference_problem(reference)) is not None:
+            field, required = f"references[{index}]", "a geometry that fits its media type"
+            yield _finding(ViolationCode.REFERENCE_ROWS_MISMATCH, path, record, field, problem, required)
+    if declared is not None and tuple(declared) != record.references:
+        differing = [i for i, pair in enumerate(zip(declared, record.references, strict=False)) if pair[0] != pair[1]]
+        yield _finding(
+            ViolationCode.REFERENCE_ROWS_MISMATCH,
+            path,
+            record,
+            "references",
+            f"{len(record.references)} references, differing at {differing or 'their number'}",
+            f"the {len(declared)} declared, in order and geometry",
+        )
+
+
+def _reference_problem(reference: ReferenceGeometry) -> str | None:
+    sides = (reference.num_latent_frames, reference.latent_height, reference.latent_width)
+    kind, sound = reference.media_type, reference.has_audio
+    if kind not in ("image", "video", "audio"):
+        return f"media_type {kind!r}"
+    if (sides != (0, 0, 0)) if kind == "audio" else any(side <= 0 for side in sides):
+        return f"{kind} of latent geometry {list(sides)}"
+    if (kind == "image" and sound) or (kind == "audio" and not sound):
+        return f"{kind} with has_audio {sound}"
+    if (reference.num_audio_latents > 0) is not sound:
+        return f"has_audio {sound} with {reference.num_audio_latents} audio latents"
+    return None
+
+
+def _stored_digests(metadata: dict[bytes, bytes], rows: int) -> list[dict[str, str]] | None:
+    try:
+        stored = json.loads(metadata[DIGESTS_KEY])
+    except (KeyError, ValueError):
+        return None
+    return stored if isinstance(stored, list) and len(stored) == rows else None
+
+
+def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterable[Violation]:
+    for name, digest in record_digests(record).items():
+        if known.get(name) != digest:
+            yield _finding(
+                ViolationCode.DIGEST_MISMATCH,
+                path,
+                record,
+                name,
+                f"digest {digest[:12]}",
+                f"{known.get(name, 'one')[:12]}",
+            )
+
+
+def _finding(
+    code: ViolationCode, path: Path, record: Record | None, field: str | None, found: str, required: str
+) -> Violation:
+    return Violation(
+        code=code,
+        source=path.name,
+        sample_id=record.id if record else None,
+        field=field,
+        found=found,
+        required=f"required is {required}",
+        hint=_AGAIN,
+    )

@@ -1,0 +1,454 @@
+"""Encoding rows: what is made again, what is kept, and what a kill, a bad row or a second process changes: nothing else."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import weakref
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from encoder_rows import FakeEncoder, audio, frames, image, row, tree, video
+
+from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.ref2va.contract import Format, Geometry, Size
+from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
+from muvap_assets.ref2va.encoder import Component, EncoderFingerprint, Stage
+from muvap_assets.ref2va.records import read_shard
+from muvap_assets.ref2va.row_store import RowStore
+from muvap_assets.ref2va.verify import verify_row_file
+
+HERE = Path(__file__).parent.parent
+ALL = dict.fromkeys(Stage, 1)
+
+
+@pytest.fixture
+def store(tmp_path):
+    return RowStore(tmp_path / "store")
+
+
+def three_rows():
+    return [
+        row("a", image(1), audio(2), seed=11),
+        row("b", video(3, sound=1600), image(4), seed=12),
+        row("c", image(5), image(6), audio(7), seed=13),
+    ]
+
+
+def made(store, rows, encoder=None, **options):
+    """Parts made by stage, of a run that encodes every row."""
+    report = encode_rows(rows, encoder or FakeEncoder(), store, EncodeOptions(**options))
+    assert report.violations == ()
+    assert [each.sample_id for each in report.rows] == [each.sample_id for each in rows]
+    return dict(report.encoded)
+
+
+def test_every_row_stands_as_a_checked_file_of_one_row_that_no_sweep_for_parquet_takes(store):
+    rows = three_rows()
+    report = encode_rows(rows, FakeEncoder(), store)
+    for each, encoded in zip(rows, report.rows, strict=True):
+        assert verify_row_file(encoded.path) == []
+        (record,) = read_shard(encoded.path)
+        assert (record.id, record.caption, record.geometry) == (each.sample_id, each.caption, each.geometry)
+        assert [reference.media_type for reference in record.references] == [
+            reference.kind.media_type for reference in each.references
+        ]
+    assert list(store.root.rglob("*.parquet")) == []
+    assert report.encoded == {stage: 3 for stage in Stage}
+
+
+def test_each_component_is_loaded_once_for_all_rows_in_one_order(store):
+    encoder = FakeEncoder()
+    encode_rows([row(f"r{index}", seed=index) for index in range(8)], encoder, store)
+    assert encoder.loads == list(Component)[:3]
+
+
+def test_a_run_with_nothing_missing_loads_nothing(store):
+    made(store, three_rows())
+    encoder = FakeEncoder()
+    assert made(store, three_rows(), encoder) == {}
+    assert encoder.loads == []
+
+
+# --- what a change makes again (B23) -----------------------------------------------------------------------------------
+
+
+def test_an_inserted_row_is_encoded_alone(store):
+    rows = three_rows()
+    made(store, rows)
+    assert made(store, [row("new", image(9), audio(9), seed=19), *rows]) == ALL
+
+
+def test_a_changed_caption_makes_that_rows_text_again(store):
+    rows = three_rows()
+    made(store, rows)
+    rows[1] = replace(rows[1], caption="Another")
+    encoder = FakeEncoder()
+    assert made(store, rows, encoder) == {Stage.TEXT: 1}
+    assert encoder.loads == [Component.TEXT_ENCODER]
+    assert encoder.calls == [(Stage.TEXT, "b")]
+
+
+def test_swapped_visual_references_make_visual_rows_and_text_again(store):
+    rows = three_rows()
+    made(store, rows)
+    first, second, sound = rows[2].references
+    rows[2] = replace(rows[2], references=(second, first, sound))
+    assert made(store, rows) == {Stage.REFERENCE_VISUAL: 1, Stage.TEXT: 1}
+
+
+def test_an_image_and_a_sound_swapped_make_only_the_presentation_again(store):
+    rows = three_rows()
+    made(store, rows)
+    rows[0] = replace(rows[0], references=tuple(reversed(rows[0].references)))
+    assert made(store, rows) == {Stage.TEXT: 1}
+
+
+def test_a_changed_width_makes_the_target_video_again(store):
+    rows = three_rows()
+    made(store, rows)
+    geometry = Geometry(160, 64, 22)
+    rows[0] = replace(rows[0], geometry=geometry, target_frames=lambda: iter([frames(11, 22, Size(160, 64))]))
+    assert made(store, rows) == {Stage.TARGET_VIDEO: 1}
+
+
+def test_a_changed_target_makes_its_video_and_sound_again(store):
+    rows = three_rows()
+    made(store, rows)
+    rows[0] = replace(rows[0], target_digest="other bytes")
+    assert made(store, rows) == {Stage.TARGET_VIDEO: 1, Stage.TARGET_AUDIO: 1}
+
+
+def test_a_longer_target_makes_what_it_cuts_again(store):
+    still, moving = row("a", image(1), audio(2), seed=11), row("b", video(3, count=22), seed=12)
+    made(store, [still, moving])
+    longer = Geometry(128, 64, 39)
+    assert made(store, [row("a", image(1), audio(2), seed=11, geometry=longer)]) == {
+        Stage.TARGET_VIDEO: 1,
+        Stage.TARGET_AUDIO: 1,
+    }
+    changed = made(store, [row("b", video(3, count=39), seed=12, geometry=longer)])
+    assert changed == {Stage.TARGET_VIDEO: 1, Stage.TARGET_AUDIO: 1, Stage.REFERENCE_VISUAL: 1, Stage.TEXT: 1}
+
+
+def test_the_other_format_makes_only_the_sound_it_cuts_otherwise_again(store):
+    geometry = Geometry(32, 32, 124)
+    made(store, [row("a", image(1), geometry=geometry)])
+    assert made(store, [row("a", image(1), geometry=geometry, format=Format.SFT)]) == {Stage.TARGET_AUDIO: 1}
+
+
+def test_an_encoder_with_another_conditioner_makes_text_again(store):
+    made(store, three_rows())
+    encoder = FakeEncoder()
+    encoder.fingerprint = EncoderFingerprint({stage: {"fake": "2" if stage is Stage.TEXT else "1"} for stage in Stage})
+    assert made(store, three_rows(), encoder) == {Stage.TEXT: 3}
+
+
+def test_another_media_version_makes_everything_again(store):
+    made(store, three_rows())
+    rows = [replace(each, media_version="newer") for each in three_rows()]
+    assert made(store, rows) == {stage: 3 for stage in Stage}
+
+
+def test_renaming_a_row_encodes_nothing(store):
+    made(store, three_rows())
+    rows = three_rows()
+    rows[0] = replace(rows[0], sample_id="renamed")
+    assert made(store, rows) == {}
+
+
+def test_rows_that_read_the_same_share_their_parts(store):
+    report = encode_rows([row("a", image(1)), row("b", image(1))], FakeEncoder(), store)
+    assert report.encoded == {stage: 1 for stage in Stage if stage is not Stage.REFERENCE_AUDIO}
+    assert len(report.rows) == 2
+
+
+def test_a_row_without_sound_references_needs_no_encoding_of_them(store):
+    encoder = FakeEncoder()
+    made(store, [row("a", image(1))], encoder)
+    assert Stage.REFERENCE_AUDIO not in [stage for stage, _ in encoder.calls]
+
+
+# --- damage ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_damaged_part_is_made_again(store):
+    rows = three_rows()
+    first = encode_rows(rows, FakeEncoder(), store)
+    expected = [each.path.read_bytes() for each in first.rows]
+    part = next((store.root / "parts" / "text").rglob("*.part"))
+    part.write_bytes(part.read_bytes()[:-1] + b"x")
+    for each in first.rows:
+        each.path.unlink()
+    report = encode_rows(rows, FakeEncoder(), store)
+    assert (report.encoded, report.corrupt) == ({Stage.TEXT: 1}, 1)
+    assert [each.path.read_bytes() for each in report.rows] == expected
+
+
+def test_a_damaged_row_is_assembled_again_without_encoding(store):
+    rows = three_rows()
+    first = encode_rows(rows, FakeEncoder(), store)
+    expected = first.rows[1].path.read_bytes()
+    first.rows[1].path.write_bytes(expected[:-20])
+    report = encode_rows(rows, FakeEncoder(), store)
+    assert report.encoded == {}
+    assert report.rows[1].path.read_bytes() == expected
+
+
+# --- one row's failure is its own (B30) --------------------------------------------------------------------------------
+
+
+def test_a_row_that_turns_nan_is_rejected_by_name_and_the_others_are_kept(store):
+    report = encode_rows(three_rows(), FakeEncoder(poison=["b"]), store, EncodeOptions(source="train.jsonl"))
+    assert [each.sample_id for each in report.rows] == ["a", "c"]
+    (violation,) = report.violations
+    assert violation.code is ViolationCode.TENSOR_NON_FINITE
+    assert violation.message() == (
+        "train.jsonl row 1 (b): vae_latent: 1 of 5,376 values are not finite (0.02%) in stage target_video, required are "
+        "finite values throughout. Look at the row's media, and at the checkpoint if it happens to other rows."
+    )
+    assert made(store, [three_rows()[1]]).keys() >= {Stage.TARGET_VIDEO}, "nothing of it that is wrong was kept"
+
+
+def test_a_failed_row_is_not_encoded_any_further(store):
+    encoder = FakeEncoder(poison=["b"])
+    encode_rows(three_rows(), encoder, store)
+    assert [stage for stage, name in encoder.calls if name == "b"] == [Stage.TARGET_VIDEO]
+
+
+def test_media_that_breaks_while_it_is_decoded_rejects_its_row_alone(store):
+    def torn():
+        yield frames(11, 5, Size(128, 64))
+        raise MediaError(
+            ViolationCode.FILE_UNREADABLE,
+            "a.mp4",
+            found="packet 7 is torn",
+            required="required is a whole file",
+            hint="Copy it.",
+        )
+
+    rows = three_rows()
+    rows[0] = replace(rows[0], target_frames=torn)
+    report = encode_rows(rows, FakeEncoder(), store)
+    assert [each.sample_id for each in report.rows] == ["b", "c"]
+    (violation,) = report.violations
+    assert (violation.code, violation.sample_id, violation.field) == (ViolationCode.FILE_UNREADABLE, "a", "a.mp4")
+
+
+def test_an_unexpected_error_of_a_library_rejects_its_row_alone(store):
+    def broken():
+        raise RuntimeError("no kernel for this")
+
+    rows = three_rows()
+    rows[2] = replace(rows[2], target_waveform=broken)
+    report = encode_rows(rows, FakeEncoder(), store)
+    assert [each.sample_id for each in report.rows] == ["a", "b"]
+    assert "RuntimeError: no kernel for this" in report.violations[0].found
+
+
+def test_a_full_disk_ends_the_run(store, monkeypatch):
+    monkeypatch.setattr(store, "write_part", lambda *_: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space"):
+        encode_rows(three_rows(), FakeEncoder(), store)
+
+
+def test_references_encoded_to_other_rows_than_declared_reject_the_row(store):  # B15
+    class Fewer(FakeEncoder):
+        def _tensors(self, stage, row, value):
+            tensors = super()._tensors(stage, row, value)
+            if stage is Stage.REFERENCE_VISUAL:
+                tensors["ref_visual_geometry"][0] = (1, 2, 2)
+            return tensors
+
+    report = encode_rows([row("a", image(1))], Fewer(), store)
+    assert report.rows == ()
+    assert {violation.code for violation in report.violations} == {ViolationCode.REFERENCE_ROWS_MISMATCH}
+    assert list((store.root / "rows").rglob("*.row")) == []
+
+
+def test_an_oversized_presentation_is_rejected_by_its_plan_before_anything_is_loaded(store):
+    encoder = FakeEncoder()
+    report = encode_rows(
+        [row("a", image(1), caption="x" * 100)], encoder, store, EncodeOptions(max_presentation_tokens=99)
+    )
+    (violation,) = report.violations
+    assert violation.code is ViolationCode.PRESENTATION_TOO_LONG
+    assert "110 presentation tokens (reference 0: 10, caption: 100)" in violation.found
+    assert encoder.loads == []
+
+
+# --- progress, sharing, kills ------------------------------------------------------------------------------------------
+
+
+def test_progress_names_stage_and_row_and_counts_to_the_end(store):
+    seen = []
+    encode_rows(three_rows(), FakeEncoder(), store, progress=seen.append)
+    assert [each.done for each in seen] == list(range(15))
+    assert {each.total for each in seen} == {15}
+    assert [(each.stage, each.sample_id) for each in seen[:2]] == [
+        (Stage.TARGET_VIDEO, "a"),
+        (Stage.REFERENCE_VISUAL, "a"),
+    ]
+    assert seen[0].left_sec is None
+    assert all(each.left_sec > 0 and each.parts_per_sec > 0 for each in seen[1:])
+
+
+def test_shares_encoded_apart_give_the_bytes_of_one_run(tmp_path):  # B32
+    rows = [row(f"r{index}", image(index), seed=index) for index in range(5)]
+    whole, shared = RowStore(tmp_path / "whole"), RowStore(tmp_path / "shared")
+    encode_rows(rows, FakeEncoder(), whole)
+    for share in range(2):
+        encode_rows(rows[share::2], FakeEncoder(), shared)
+    assert tree(shared.root) == tree(whole.root)
+
+
+KILLED = textwrap.dedent("""
+    import os, signal, sys
+    sys.path.insert(0, sys.argv[1])
+    import torch
+    from pathlib import Path
+    from encoder_rows import audio, image, row, video
+    from muvap_assets.ref2va.encode import encode_rows
+    from muvap_assets.ref2va.encoder import EncoderSpec
+    from muvap_assets.ref2va.h3 import H3Encoder
+    from muvap_assets.ref2va.row_store import RowStore
+
+    rows = [row("a", image(1), audio(2), seed=11), row("b", video(3, sound=1600), image(4), seed=12)]
+    encoder = H3Encoder(EncoderSpec(checkpoint=Path(sys.argv[2]), device="cpu"))
+    for stop in sys.argv[4:]:
+        store = RowStore(Path(sys.argv[3]) / stop)
+        if child := os.fork():
+            _, status = os.waitpid(child, 0)
+            print(stop, os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status), flush=True)
+        else:
+            # Kill this process in the middle of writing the part of the row it is told.
+            import muvap_assets.ref2va.row_store as module
+            before = module._sync
+            count = [0]
+            def sync(path):
+                count[0] += 1
+                if stop != "never" and count[0] == int(stop):
+                    os.kill(os.getpid(), signal.SIGKILL)
+                before(path)
+            module._sync = sync
+            report = encode_rows(rows, encoder, store)
+            print("encoded", stop, len(report.rows), sum(report.encoded.values()), flush=True)
+            os._exit(0)
+    for stop in sys.argv[4:]:
+        if stop != "never":
+            report = encode_rows(rows, encoder, RowStore(Path(sys.argv[3]) / stop))
+            print("again", stop, len(report.rows), sum(report.encoded.values()), flush=True)
+""")
+
+
+@pytest.mark.slow
+def test_killed_in_any_stage_the_same_call_keeps_what_stands_and_ends_with_the_same_bytes(tmp_path, tiny_checkpoint):
+    """Ten parts and two rows are synced twice each, file then folder; the real encoder is killed before one such call."""
+    parts_left = {"1": 10, "3": 9, "9": 6, "12": 4, "17": 2, "21": 0, "22": 0}  # one in each stage, two in finishing
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, str(HERE), str(tiny_checkpoint), str(tmp_path), "never", *parts_left],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    ).stdout.splitlines()
+    assert "encoded never 2 10" in done
+    expected = {name: data for name, data in tree(tmp_path / "never").items() if not name.startswith("writing")}
+    for stop, remaining in parts_left.items():
+        assert f"{stop} {int(signal.SIGKILL)}" in done
+        assert f"again {stop} 2 {remaining}" in done
+        found = {name: data for name, data in tree(tmp_path / stop).items() if not name.startswith("writing")}
+        assert found == expected, stop
+
+
+# --- the real encoder --------------------------------------------------------------------------------------------------
+
+
+def test_eight_rows_load_each_component_once_and_each_is_gone_before_the_next(tiny_encoder, store, monkeypatch):
+    alive = []
+    before = type(tiny_encoder)._open
+
+    def watched(self, component):
+        assert all(reference() is None for reference in alive), f"loading {component} while another lives"
+        session = before(self, component)
+        alive.append(weakref.ref(session.model))
+        return session
+
+    monkeypatch.setattr(type(tiny_encoder), "_open", watched)
+    small = Geometry(32, 32, 5)
+    rows = [row(f"r{index}", image(index, Size(64, 64)), seed=index, geometry=small) for index in range(8)]
+    report = encode_rows(rows, tiny_encoder, store)
+    assert report.violations == ()
+    assert tiny_encoder.loads == Counter(dict.fromkeys(Component, 1))
+    assert len(alive) == 3
+    assert all(reference() is None for reference in alive)
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_a_row_of_every_reference_kind_is_encoded_whole_with_the_tiny_checkpoint(tiny_encoder, store, format):
+    one = row("a", audio(3), image(1), video(2, count=30, sound=1700), video(4, Size(64, 64), 13), format=format)
+    report = encode_rows([one], tiny_encoder, store)
+    assert report.violations == ()
+    (record,) = read_shard(report.rows[0].path)
+    assert record.vae_latent.shape == (24, 7, 4, 8)
+    assert record.audio_latent.shape == (2, 32, 37)
+    assert record.references == tuple(reference.geometry for reference in one.references)
+    plan = tiny_encoder.plan_tokens(one.caption, [reference.presented for reference in one.references])
+    assert record.text_embedding.shape == (plan.total, 32) == (report.rows[0].text_tokens, 32)
+    visual = sum(reference.visual_rows for reference in record.references)
+    sound = sum(reference.audio_rows for reference in record.references)
+    assert report.rows[0].sequence_length == plan.total + visual + sound + 2 * 37 + 7 * 2 * 4
+
+
+def test_sft_anchors_are_the_clean_rows_noised_by_the_scheduler(tiny_encoder, store):
+    import torch
+    from diffusers import MiniMaxH3Scheduler
+
+    from muvap_assets.ref2va.noise import reference_noise
+
+    one = row("a", image(1), video(2))
+    packed, sft = (
+        read_shard(encode_rows([replace(one, format=format)], tiny_encoder, store).rows[0].path)[0] for format in Format
+    )
+    noise = reference_noise(sft.references, 42)
+    expected = MiniMaxH3Scheduler(shift=12.0).scale_noise(torch.tensor(packed.visual_rows), 0.999, noise).numpy()
+    np.testing.assert_array_equal(sft.visual_rows, expected)
+    np.testing.assert_array_equal(sft.audio_rows, packed.audio_rows)
+    assert not np.array_equal(sft.visual_rows, packed.visual_rows)
+
+
+def test_preparing_ahead_does_not_change_a_byte(tmp_path, tiny_spec):
+    from muvap_assets.ref2va.h3 import H3Encoder
+
+    trees = []
+    for workers, blocks in ((1, 1), (3, 8)):
+        store = RowStore(tmp_path / f"{workers}")
+        encode_rows(three_rows(), H3Encoder(tiny_spec), store, EncodeOptions(workers=workers, blocks_ahead=blocks))
+        trees.append(tree(store.root))
+    assert trees[0] == trees[1]
+
+
+def test_the_device_does_not_wait_for_media_that_are_quicker_to_prepare(store):
+    class Slow(FakeEncoder):
+        waited = 0.0
+
+        def encode(self, stage, row, media, sequence_length):
+            before = time.monotonic()
+            blocks = list(media)
+            self.waited += time.monotonic() - before if row.sample_id != "r0" else 0
+            time.sleep(0.05)
+            return super().encode(stage, row, iter(blocks), sequence_length)
+
+    def slow_frames(seed):
+        time.sleep(0.02)
+        yield frames(seed, 22, Size(128, 64))
+
+    encoder = Slow()
+    rows = [replace(row(f"r{i}", seed=i), target_frames=lambda seed=i: slow_frames(seed)) for i in range(6)]
+    encode_rows(rows, encoder, store)
+    assert encoder.waited < 0.1

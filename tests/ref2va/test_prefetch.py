@@ -1,0 +1,95 @@
+"""Media prepared ahead of the device: order, bounds, errors, and that the device does not wait."""
+
+import threading
+import time
+from contextlib import closing
+
+import numpy as np
+import pytest
+
+from muvap_assets.ref2va.encoder import MediaBlock
+from muvap_assets.ref2va.prefetch import prepared_ahead
+
+
+def block(value):
+    return MediaBlock(None, np.array([value]))
+
+
+def source(*values, seen=None):
+    def make():
+        for value in values:
+            if seen is not None:
+                seen.append(value)
+            yield block(value)
+
+    return make
+
+
+def values(media):
+    return [int(each.data[0]) for each in media]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_source_is_read_in_order(workers):
+    sources = [source(*range(10 * index, 10 * index + index)) for index in range(6)]
+    found = [values(media) for media in prepared_ahead(sources, workers=workers, blocks=2)]
+    assert found == [list(range(10 * index, 10 * index + index)) for index in range(6)]
+
+
+def test_no_more_blocks_wait_than_the_bound_whatever_the_length():
+    seen = []
+    with closing(prepared_ahead([source(*range(1000), seen=seen)], blocks=3)) as ahead:
+        media = next(ahead)
+        for expected in range(5):
+            assert int(next(media).data[0]) == expected
+        time.sleep(0.2)
+        # five read, three waiting, one in hand
+        assert len(seen) <= 9
+
+
+def test_the_next_source_is_prepared_while_the_first_is_used():
+    started = threading.Event()
+
+    def second():
+        started.set()
+        yield block(2)
+
+    with closing(prepared_ahead([source(1), second])) as ahead:
+        values(next(ahead))
+        assert started.wait(5)
+
+
+def test_an_error_is_raised_where_the_blocks_are_read_and_the_next_source_goes_on():
+    def broken():
+        yield block(1)
+        raise OSError("torn file")
+
+    with closing(prepared_ahead([broken, source(7)])) as ahead:
+        media = next(ahead)
+        assert int(next(media).data[0]) == 1
+        with pytest.raises(OSError, match="torn file"):
+            next(media)
+        assert values(next(ahead)) == [7]
+
+
+def test_a_source_left_early_is_dropped():
+    with closing(prepared_ahead([source(*range(100)), source(5)], blocks=1)) as ahead:
+        next(next(ahead))
+        assert values(next(ahead)) == [5]
+
+
+def test_the_device_waits_only_for_the_first_source():
+    """Preparing takes less than the device: of 5 sources of 0.05 s, only the first is waited for."""
+
+    def slow():
+        time.sleep(0.05)
+        yield block(0)
+
+    waits = []
+    with closing(prepared_ahead([slow] * 5)) as ahead:
+        for media in ahead:
+            before = time.monotonic()
+            values(media)
+            waits.append(time.monotonic() - before)
+            time.sleep(0.2)
+    assert sum(waits[1:]) < 0.1

@@ -1,0 +1,352 @@
+"""The text of raw manifests: forms, and one violation of each kind, all reported at once."""
+
+import json
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from media_makers import raw_row, write_rows
+
+from muvap_assets.errors import Severity
+from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind
+from muvap_assets.ref2va.raw_manifest import read_raw_manifest
+from muvap_assets.ref2va.raw_rows import exact_number
+
+IMAGE = {"type": "image", "image": "picture.png"}
+VIDEO = {"type": "video", "video": "clip.mp4"}
+AUDIO = {"type": "audio", "audio": "voice.wav"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder in which every file a row names is there."""
+    inside = tmp_path / "dataset"
+    inside.mkdir()
+    for name in ("target.mov", "picture.png", "clip.mp4", "voice.wav"):
+        (inside / name).touch()
+    (tmp_path / "outside.png").touch()
+    return inside
+
+
+def read(folder, content, name="train.jsonl", **options):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return read_raw_manifest(path, DatasetOptions(**options))
+
+
+def codes(manifest):
+    return [str(violation.code) for violation in manifest.violations]
+
+
+def of_row(folder, row, **options):
+    return read(folder, json.dumps(row) + "\n", **options)
+
+
+def test_a_full_row_is_read_as_written(folder):
+    row = raw_row(
+        target_geometry={"width": 832, "height": 480, "num_frames": 124},
+        references=[
+            IMAGE,
+            {**VIDEO, "fps": "30000/1001"},
+            {**AUDIO, "sample_rate": 44100},
+            {"type": "video_audio", "video": "clip.mp4", "audio": "voice.wav", "fps": 29.97, "sample_rate": 8000},
+        ],
+    )
+    manifest = of_row(folder, row)
+    assert not manifest.violations
+    (sample,) = manifest.samples
+    assert sample.geometry == Geometry(832, 480, 124)
+    assert sample.target_video == Path("target.mov")
+    assert sample.references == (
+        Reference(kind=ReferenceKind.IMAGE, image=Path("picture.png")),
+        Reference(kind=ReferenceKind.VIDEO, video=Path("clip.mp4"), fps=Fraction(30_000, 1001)),
+        Reference(kind=ReferenceKind.AUDIO, audio=Path("voice.wav"), sample_rate_hz=44_100),
+        Reference(
+            kind=ReferenceKind.VIDEO_AUDIO,
+            video=Path("clip.mp4"),
+            audio=Path("voice.wav"),
+            fps=Fraction(2997, 100),
+            sample_rate_hz=8000,
+        ),
+    )
+
+
+ROWS = [raw_row("a"), raw_row("b")]
+LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "ids"),
+    [
+        ("train.jsonl", LINES, ["a", "b"]),
+        ("train.jsonl", LINES.replace("\n", "\r\n"), ["a", "b"]),
+        ("train.jsonl", LINES.rstrip(), ["a", "b"]),
+        ("train.json", json.dumps(ROWS), ["a", "b"]),
+        ("train.json", json.dumps({"data": ROWS}, indent=2), ["a", "b"]),
+        ("train.json", json.dumps(ROWS[0], indent=2), ["a"]),
+        ("train.jsonl", json.dumps(ROWS[0], indent=2), ["a"]),
+        ("train.json", LINES, ["a", "b"]),
+    ],
+)
+def test_every_form_is_read_by_its_content(folder, name, content, ids):  # B22
+    manifest = read(folder, content, name)
+    assert not manifest.violations
+    assert [sample.id for sample in manifest.samples] == ids
+    assert [sample.row for sample in manifest.samples] == list(range(1, len(ids) + 1))
+    assert manifest.rows_total == len(ids)
+
+
+@pytest.mark.parametrize("content", ["", "\n\n", "[]", '{"data": []}'])
+def test_zero_rows_are_a_violation(folder, content):  # B07
+    assert "manifest_empty" in codes(read(folder, content, "train.json"))
+
+
+ONE_WRONG = {
+    "an unknown key": ({"caption_en": "x"}, "key_unknown", "caption_en"),
+    "an unknown key inside": ({"target": {"video": "target.mov", "fps": 24}}, "key_unknown", "target.fps"),
+    "a rate on an image": ({"references": [{**IMAGE, "fps": 24}]}, "key_unknown", "references[0].fps"),
+    "audio on a silent video": (
+        {"references": [{**VIDEO, "audio": "voice.wav"}]},
+        "key_unknown",
+        "references[0].audio",
+    ),
+    "no caption": ({"caption": ...}, "key_missing", "caption"),
+    "no schema": ({"schema_version": ...}, "key_missing", "schema_version"),
+    "no audio path": (
+        {"references": [{"type": "video_audio", "video": "clip.mp4"}]},
+        "key_missing",
+        "references[0].audio",
+    ),
+    "the sft schema": ({"schema_version": "minimax_h3_ref2va_precomputed_v1"}, "schema_invalid", "schema_version"),
+    "the packed schema": ({"schema_version": "minimax_h3_ref2va_packed_v1"}, "schema_invalid", "schema_version"),
+    "a number as schema": ({"schema_version": 1}, "schema_invalid", "schema_version"),
+    "a number as id": ({"id": 7}, "sample_id_invalid", "id"),
+    "space around an id": ({"id": " a"}, "sample_id_invalid", "id"),
+    "a control character in an id": ({"id": "a\nb"}, "sample_id_invalid", "id"),
+    "a blank caption": ({"caption": " \n"}, "value_invalid", "caption"),
+    "a list as caption": ({"caption": ["x"]}, "value_invalid", "caption"),
+    "text as target": ({"target": "target.mov"}, "value_invalid", "target"),
+    "an object as references": ({"references": {"0": IMAGE}}, "value_invalid", "references"),
+    "an unknown type": ({"references": [IMAGE, {"type": "gif"}]}, "value_invalid", "references[1].type"),
+    "a reference that is text": ({"references": [IMAGE, "x.png"]}, "value_invalid", "references[1]"),
+    "a rate of zero": ({"references": [{**VIDEO, "fps": 0}]}, "value_invalid", "references[0].fps"),
+    "a negative rate": ({"references": [{**VIDEO, "fps": -24}]}, "value_invalid", "references[0].fps"),
+    "a rate in words": ({"references": [{**VIDEO, "fps": "ntsc"}]}, "value_invalid", "references[0].fps"),
+    "a truth value as rate": ({"references": [{**VIDEO, "fps": True}]}, "value_invalid", "references[0].fps"),
+    "a broken sample rate": (
+        {"references": [IMAGE, {**AUDIO, "sample_rate": 44.1}]},
+        "value_invalid",
+        "references[1].sample_rate",
+    ),
+    "ten images": ({"references": [IMAGE] * 10}, "reference_count", "references"),
+    "four videos": ({"references": [VIDEO] * 4}, "reference_count", "references"),
+    "four audios": ({"references": [IMAGE] + [AUDIO] * 4}, "reference_count", "references"),
+    "thirteen in all": ({"references": [IMAGE] * 9 + [VIDEO] * 2 + [AUDIO] * 2}, "reference_count", "references"),
+    "audio only": ({"references": [AUDIO]}, "reference_visual_missing", "references"),
+    "no reference": ({"references": []}, "reference_visual_missing", "references"),
+    "an empty path": ({"target": {"video": ""}}, "path_invalid", "target.video"),
+    "a path that is no text": ({"target": {"video": None}}, "path_invalid", "target.video"),
+    "a path out of the folder": (
+        {"references": [{"type": "image", "image": "../outside.png"}]},
+        "path_outside",
+        "references[0].image",
+    ),
+    "an absolute path out of it": ({"target": {"video": "/etc/hostname"}}, "path_outside", "target.video"),
+    "a missing file": ({"target": {"video": "gone.mp4"}}, "media_missing", "target.video"),
+    "a folder as file": ({"target": {"video": "."}}, "media_missing", "target.video"),
+    "130 frames": (
+        {"target_geometry": {"width": 64, "height": 64, "num_frames": 130}},
+        "geometry_invalid",
+        "target_geometry.num_frames",
+    ),
+    "a width off the lattice": (
+        {"target_geometry": {"width": 100, "height": 64, "num_frames": 22}},
+        "geometry_invalid",
+        "target_geometry.width",
+    ),
+    "a negative height": (
+        {"target_geometry": {"width": 64, "height": -64, "num_frames": 22}},
+        "geometry_invalid",
+        "target_geometry.height",
+    ),
+    "a fraction as width": (
+        {"target_geometry": {"width": 64.0, "height": 64, "num_frames": 22}},
+        "value_invalid",
+        "target_geometry.width",
+    ),
+    "a geometry without frames": (
+        {"target_geometry": {"width": 64, "height": 64}},
+        "key_missing",
+        "target_geometry.num_frames",
+    ),
+    "no geometry object": ({"target_geometry": None}, "value_invalid", "target_geometry"),
+}
+
+
+@pytest.mark.parametrize("name", ONE_WRONG)
+def test_one_wrong_thing_is_one_violation_in_its_place(folder, name):
+    fields, code, field = ONE_WRONG[name]
+    manifest = of_row(folder, raw_row(**fields))
+    assert [(str(v.code), v.field, v.row) for v in manifest.violations] == [(code, field, 1)]
+    assert not manifest.samples
+    assert manifest.rows_total == 1
+    message = manifest.violations[0].message()
+    assert message.startswith("train.jsonl row 1")
+    assert str(folder.parent) not in message
+
+
+def test_all_of_them_are_reported_at_once(folder):  # acceptance 9
+    rows = [raw_row(**{"id": f"row {i}", **fields}) for i, (fields, _, _) in enumerate(ONE_WRONG.values())]
+    lines = [json.dumps(row) for row in rows]
+    lines += ["# a comment", "", '{"id": "x", "id": "x"}', "[1", "7", json.dumps(raw_row("row 0")), "not json"]
+    lines.insert(0, json.dumps(raw_row("good")))
+    manifest = read(folder, "\ufeff" + "\n".join(lines) + "\n")
+    found = codes(manifest)
+    assert {code for _, code, _ in ONE_WRONG.values()} <= set(found)
+    assert {"byte_order_mark", "row_malformed", "line_ignored", "key_duplicate", "sample_id_duplicate"} <= set(found)
+    assert manifest.samples[0].id == "good"
+    assert manifest.rows_total == len(lines) - 1
+
+
+def test_the_example_of_the_contract_limits_holds_at_its_edge(folder):  # B16
+    manifest = of_row(folder, raw_row(references=[IMAGE] * 6 + [VIDEO] * 3 + [AUDIO] * 3))
+    assert not manifest.violations
+
+
+def test_a_soundtrack_is_no_standalone_audio(folder):
+    both = {"type": "video_audio", "video": "clip.mp4", "audio": "voice.wav"}
+    assert not of_row(folder, raw_row(references=[both] * 3 + [AUDIO] * 3)).violations
+    assert codes(of_row(folder, raw_row(references=[both, both, VIDEO, VIDEO]))) == ["reference_count"]
+
+
+def test_keys_given_twice_are_refused_at_any_depth(folder):  # B22
+    text = json.dumps(raw_row()).replace('"image": "picture.png"', '"image": "picture.png", "image": "clip.mp4"')
+    manifest = read(folder, text + "\n")
+    assert [(str(v.code), v.field) for v in manifest.violations] == [("key_duplicate", "references[0].image")]
+
+
+def test_ids_given_twice_name_both_rows(folder):  # B22
+    manifest = write_rows(folder / "train.jsonl", [raw_row("a"), raw_row("b"), raw_row("a")])
+    (violation,) = read_raw_manifest(manifest, DatasetOptions()).violations
+    assert (str(violation.code), violation.row, violation.found) == ("sample_id_duplicate", 3, "row 1 has it too")
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_are_no_json_are_refused(folder, constant):
+    text = json.dumps(raw_row(references=[{**VIDEO, "fps": 24}])).replace("24", constant)
+    manifest = read(folder, text + "\n")
+    assert [(str(v.code), v.found) for v in manifest.violations] == [("value_invalid", constant)]
+
+
+def test_bytes_that_are_no_utf8_cost_their_row_alone(folder):
+    broken = json.dumps(raw_row("b", caption="caf?")).encode().replace(b"?", b"\xe9")
+    content = b"\n".join([json.dumps(raw_row("a")).encode(), broken, json.dumps(raw_row("c")).encode()])
+    manifest = read(folder, content)
+    assert [(str(v.code), v.row) for v in manifest.violations] == [("encoding_invalid", 2)]
+    assert [sample.id for sample in manifest.samples] == ["a", "c"]
+    assert manifest.rows_total == 3
+
+
+def test_a_byte_order_mark_is_passed_over_and_reported(folder):
+    manifest = read(folder, "\ufeff" + LINES)
+    assert [(str(v.code), v.severity) for v in manifest.violations] == [("byte_order_mark", Severity.WARNING)]
+    assert len(manifest.samples) == 2
+
+
+def test_blank_lines_warn_and_comments_are_refused(folder):  # B22
+    first, second = LINES.splitlines()
+    manifest = read(folder, f"{first}\n\n# note\n{second}\n\n")
+    assert [(str(v.code), v.row, v.severity) for v in manifest.violations] == [
+        ("line_ignored", 2, Severity.WARNING),
+        ("row_malformed", 3, Severity.ERROR),
+    ]
+    assert "a comment, which JSON does not have" in manifest.violations[1].message()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("train.json", json.dumps(ROWS)[:-20]),
+        ("train.json", json.dumps(ROWS[0], indent=2)[:-20]),
+        ("train.json", '{"data": {}}'),
+        ("train.json", "[" * 100_000),
+        ("train.jsonl", '{"id": '),
+    ],
+)
+def test_a_broken_document_is_one_finding(folder, name, content):
+    manifest = read(folder, content, name)
+    (violation,) = manifest.violations
+    assert violation.code in ("row_malformed", "value_invalid")
+    assert not manifest.samples
+
+
+def test_keys_beside_data_are_refused(folder):
+    manifest = read(folder, json.dumps({"data": ROWS, "version": 2}), "train.json")
+    assert [(str(v.code), v.field) for v in manifest.violations] == [("key_unknown", "version")]
+
+
+def test_the_encoded_schemas_are_named_with_a_pointer(folder):  # B22
+    manifest = of_row(folder, raw_row(schema_version="minimax_h3_ref2va_precomputed_v1"))
+    message = manifest.violations[0].message()
+    assert "minimax_h3_ref2va_precomputed_v1" in message
+    assert "already encoded rows" in message
+    assert "minimax_h3_ref2va_raw_v1" in message
+
+
+def test_paths_may_leave_the_folder_when_allowed(folder):
+    row = raw_row(references=[{"type": "image", "image": "../outside.png"}])
+    assert not of_row(folder, row, allow_outside=True).violations
+
+
+def test_a_link_out_of_the_folder_counts_as_leaving_it(folder):
+    (folder / "link.png").symlink_to(folder.parent / "outside.png")
+    assert codes(of_row(folder, raw_row(references=[{"type": "image", "image": "link.png"}]))) == ["path_outside"]
+
+
+def test_odd_but_harmless_names_are_found(folder):
+    (folder / "a [1] *é.png").touch()
+    assert not of_row(folder, raw_row(references=[{"type": "image", "image": "a [1] *é.png"}])).violations
+
+
+def test_sft_refuses_a_target_geometry(folder):
+    row = raw_row(target_geometry={"width": 64, "height": 64, "num_frames": 22})
+    assert codes(of_row(folder, row, format=Format.SFT)) == ["geometry_refused"]
+
+
+def test_packed_rows_may_name_any_canvas_and_count_on_the_lattice(folder):  # the caps bind sft only
+    row = raw_row(target_geometry={"width": 3200, "height": 32, "num_frames": 379})
+    assert not of_row(folder, row).violations
+
+
+def test_a_missing_manifest_is_a_finding(tmp_path):
+    manifest = read_raw_manifest(tmp_path / "gone.jsonl", DatasetOptions())
+    assert codes(manifest) == ["file_unreadable"]
+
+
+@pytest.mark.parametrize("value", ["1e99999999999", "1/0", "9" * 30, "", " 24", "٣", True, None, [24]])
+def test_odd_numbers_are_no_numbers(value):
+    assert exact_number(value) is None
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = ["schema_version", "id", "target", "caption", "references", "target_geometry"]
+
+
+@given(value=json_values | st.dictionaries(st.sampled_from(KEYS), json_values))
+def test_no_json_value_makes_reading_fail(tmp_path_factory, value):
+    folder = tmp_path_factory.getbasetemp()
+    manifest = read(folder, json.dumps(value) + "\n", "any.jsonl")
+    assert manifest.violations
+    assert all(violation.message() for violation in manifest.violations)
+
+
+@given(content=st.binary(max_size=60))
+def test_no_bytes_make_reading_fail(tmp_path_factory, content):
+    manifest = read(tmp_path_factory.getbasetemp(), content, "bytes.jsonl")
+    assert manifest.violations

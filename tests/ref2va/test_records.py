@@ -1,0 +1,303 @@
+"""Encoded rows on disk: the two schemas, the mirror pairs, and everything the read-back must notice."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from muvap_assets.errors import EncodeError, FormatError, ViolationCode
+from muvap_assets.ref2va import records
+from muvap_assets.ref2va.contract import Format, Geometry, ReferenceGeometry
+from muvap_assets.ref2va.records import (
+    SCHEMAS,
+    Record,
+    from_row,
+    pyarrow_schema_ref2va,
+    pyarrow_schema_ref2va_sft,
+    read_shard,
+    record_digests,
+    tensor_cells,
+    tensor_of,
+    to_row,
+    write_shard,
+)
+from muvap_assets.ref2va.verify import verify_row_file
+
+RNG = np.random.default_rng(0)
+TRIPLES = ("vae_latent", "audio_latent", "text_embedding")
+SFT_COLUMNS = [
+    "id",
+    "schema_version",
+    "vae_latent_bytes",
+    "vae_latent_shape",
+    "vae_latent_dtype",
+    "audio_latent_bytes",
+    "audio_latent_shape",
+    "audio_latent_dtype",
+    "text_embedding_bytes",
+    "text_embedding_shape",
+    "text_embedding_dtype",
+    "text_token_tags",
+    "ref_visual_anchor_bytes",
+    "ref_visual_anchor_shape",
+    "ref_visual_anchor_dtype",
+    "ref_audio_anchor_bytes",
+    "ref_audio_anchor_shape",
+    "ref_audio_anchor_dtype",
+    "references",
+    "file_name",
+    "caption",
+    "media_type",
+    "width",
+    "height",
+    "num_frames",
+    "duration_sec",
+    "fps",
+    "audio_sample_rate",
+]
+REFERENCES = (
+    ReferenceGeometry(media_type="image", has_audio=False, num_latent_frames=1, latent_height=4, latent_width=6),
+    ReferenceGeometry(media_type="audio", has_audio=True, num_audio_latents=3),
+    ReferenceGeometry(
+        media_type="video", has_audio=True, num_latent_frames=2, latent_height=4, latent_width=4, num_audio_latents=2
+    ),
+)
+
+
+def drawn(*shape):
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def record(format=Format.PACKED, **changes):
+    base = Record(
+        id="clip_0017",
+        format=format,
+        vae_latent=drawn(24, 7, 4, 8),
+        audio_latent=drawn(2, 32, 37),
+        text_embedding=drawn(11, 32),
+        text_token_tags=np.array([1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1]),
+        visual_rows=drawn(6 + 8, 96),
+        audio_rows=drawn(10, 32),
+        references=REFERENCES,
+        reference_noise_seed=42 if format is Format.PACKED else None,
+        file_name="media/clip_0017.mp4",
+        caption="Größe 🎬",
+        geometry=Geometry(128, 64, 22),
+    )
+    return replace(base, **changes)
+
+
+def same(one, other):
+    assert record_digests(one) == record_digests(other)
+    plain = ("id", "format", "references", "reference_noise_seed", "file_name", "caption", "geometry")
+    assert [getattr(one, name) for name in plain] == [getattr(other, name) for name in plain]
+
+
+# --- schemas -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_sft_columns_are_the_existing_readers_in_its_order():
+    assert pyarrow_schema_ref2va_sft.names == SFT_COLUMNS
+    assert pyarrow_schema_ref2va_sft.field("text_token_tags").type == pa.list_(pa.int64())
+    assert pyarrow_schema_ref2va_sft.metadata == {b"schema_version": b"minimax_h3_ref2va_precomputed_v1"}
+
+
+def test_the_packed_columns_hold_clean_rows_and_the_noise_seed_instead_of_anchors():
+    renamed = [name.replace("_anchor_", "_rows_") for name in SFT_COLUMNS]
+    renamed.insert(renamed.index("references") + 1, "reference_noise_seed")
+    assert pyarrow_schema_ref2va.names == renamed
+    assert pyarrow_schema_ref2va.metadata == {b"schema_version": b"minimax_h3_ref2va_packed_v1"}
+    assert not {name for name in pyarrow_schema_ref2va.names if "anchor" in name}
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_rows_come_back_as_they_went(format):
+    one = record(format)
+    row = to_row(one)
+    assert list(row) == SCHEMAS[format].names
+    same(from_row(row), one)
+    assert row["duration_sec"] == 22 / 24
+    assert (row["fps"], row["audio_sample_rate"], row["media_type"]) == (24.0, 32_000, "video_with_audio")
+    assert row["vae_latent_bytes"] == one.vae_latent.tobytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(3, 5), (0, 96), (2, 3, 4)])
+def test_a_tensor_is_read_by_its_stored_dtype_and_shape(dtype, shape):
+    values = drawn(*shape) * 100
+    expected = torch.from_numpy(values).to(getattr(torch, dtype))
+    cells = tensor_cells("x", values, dtype)
+    assert cells["x_bytes"] == (expected.view(torch.int16) if dtype == "bfloat16" else expected).numpy().tobytes()
+    found = tensor_of(cells, "x")
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, expected.float().numpy())
+
+
+def test_bfloat16_keeps_what_is_not_finite():
+    values = np.array([np.nan, np.inf, -np.inf, 0.0, 3.4e38], dtype=np.float32)
+    expected = torch.from_numpy(values).to(torch.bfloat16).float().numpy()
+    np.testing.assert_array_equal(tensor_of(tensor_cells("x", values, "bfloat16"), "x"), expected)
+
+
+def test_bytes_that_do_not_fit_dtype_and_shape_are_refused():
+    row = to_row(record())
+    row["vae_latent_shape"] = [24, 7, 4, 9]
+    with pytest.raises(FormatError, match="vae_latent holds 21504 bytes, required are 24192"):
+        from_row(row)
+    with pytest.raises(FormatError, match="dtype is 'int8'"):
+        from_row(to_row(record()) | {"vae_latent_dtype": "int8"})
+
+
+def test_a_tensor_over_the_arrow_cell_limit_is_refused_before_writing(tmp_path, monkeypatch):
+    monkeypatch.setattr(records, "MAX_CELL_BYTES", 1000)
+    with pytest.raises(EncodeError, match="21,504 bytes, required are at most 1,000") as info:
+        write_shard(tmp_path / "x", [record()])
+    assert info.value.code is ViolationCode.CELL_TOO_LARGE
+
+
+def test_the_cell_limit_is_arrows():
+    assert records.MAX_CELL_BYTES // (4 * 5120) == 104_857
+
+
+# --- shards ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("format", list(Format))
+def test_a_shard_has_one_row_group_a_row_zstd_and_its_schema_id_in_metadata_and_column(tmp_path, format):
+    path = tmp_path / "shard"
+    written = [record(format, id="a"), record(format, id="b")]
+    assert write_shard(path, written, {"encoder": "abc"}) == 2
+    for one, other in zip(read_shard(path), written, strict=True):
+        same(one, other)
+    with pq.ParquetFile(path) as shard:
+        assert shard.num_row_groups == shard.metadata.num_rows == 2
+        column = shard.metadata.row_group(0).column(2)
+        assert (column.compression, column.has_dictionary_page, column.is_stats_set) == ("ZSTD", False, False)
+        assert shard.schema_arrow.metadata[b"schema_version"] == format.schema_id.encode()
+        assert json.loads(shard.metadata.metadata[b"muvap_provenance"]) == {"encoder": "abc"}
+        assert shard.read()["schema_version"].to_pylist() == [format.schema_id] * 2
+    assert verify_row_file(path) == []
+
+
+def test_the_same_records_give_the_same_bytes(tmp_path):
+    one = record()
+    for name in ("a", "b"):
+        write_shard(tmp_path / name, [one], {"x": 1})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_records_of_both_formats_do_not_go_into_one_shard(tmp_path):
+    with pytest.raises(FormatError, match="both formats"):
+        write_shard(tmp_path / "x", [record(), record(Format.SFT)])
+    with pytest.raises(FormatError, match="no record"):
+        write_shard(tmp_path / "x", [])
+
+
+def test_a_shard_is_not_read_for_one_of_the_other_schema(tmp_path):
+    path = tmp_path / "x"
+    schema = pyarrow_schema_ref2va.with_metadata({b"schema_version": b"minimax_h3_ref2va_precomputed_v1"})
+    pq.write_table(pa.Table.from_pylist([to_row(record())], schema=schema), path)
+    with pytest.raises(FormatError, match="required is the exact schema"):
+        read_shard(path)
+
+
+# --- read back ---------------------------------------------------------------------------------------------------------
+
+
+def found_in(tmp_path, one, **options):
+    write_shard(tmp_path / "row", [one])
+    return verify_row_file(tmp_path / "row", **options)
+
+
+def test_a_truncated_file_is_found(tmp_path):  # B29
+    write_shard(tmp_path / "row", [record()])
+    data = (tmp_path / "row").read_bytes()
+    (tmp_path / "row").write_bytes(data[:-20])
+    (violation,) = verify_row_file(tmp_path / "row")
+    assert violation.code is ViolationCode.SCHEMA_MISMATCH
+    assert "not readable as Parquet" in violation.found
+
+
+def test_any_damaged_byte_is_found(tmp_path):
+    write_shard(tmp_path / "row", [record()])
+    data = bytearray((tmp_path / "row").read_bytes())
+    data[len(data) // 3] ^= 0xFF
+    (tmp_path / "row").write_bytes(data)
+    assert verify_row_file(tmp_path / "row")
+
+
+def test_every_value_that_is_not_finite_is_counted_by_name_with_its_share(tmp_path):  # B30
+    bad = drawn(24, 7, 4, 8)
+    bad[0, 0, 0, :3] = (np.nan, np.inf, -np.inf)
+    (violation,) = found_in(tmp_path, record(vae_latent=bad))
+    assert violation.code is ViolationCode.TENSOR_NON_FINITE
+    assert violation.message() == (
+        "row (clip_0017): vae_latent: 3 of 5,376 values are not finite (0.06%), required is finite values throughout. "
+        "Encode the row again."
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "field"),
+    [
+        ({"vae_latent": drawn(24, 6, 4, 8)}, ViolationCode.TENSOR_SHAPE, "vae_latent"),
+        ({"vae_latent": drawn(24, 7, 8, 4)}, ViolationCode.TENSOR_SHAPE, "vae_latent"),  # B08: width and height swapped
+        ({"audio_latent": drawn(2, 32, 38)}, ViolationCode.TENSOR_SHAPE, "audio_latent"),
+        ({"text_embedding": drawn(0, 32), "text_token_tags": np.empty(0, np.int64)}, ViolationCode.TENSOR_SHAPE, "text_embedding"),
+        ({"visual_rows": drawn(13, 96)}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_visual_rows"),
+        ({"visual_rows": drawn(0, 96)}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_visual_rows"),  # B15
+        ({"audio_rows": drawn(5, 32)}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_audio_rows"),
+        ({"text_token_tags": np.ones(10, np.int64)}, ViolationCode.TAGS_INVALID, "text_token_tags"),
+        ({"text_token_tags": np.array([2] + [1] * 10)}, ViolationCode.TAGS_INVALID, "text_token_tags"),
+        ({"references": (REFERENCES[0], REFERENCES[2])}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_audio_rows"),
+        (
+            {"references": (replace(REFERENCES[0], has_audio=True, num_audio_latents=3), *REFERENCES[1:])},
+            ViolationCode.REFERENCE_ROWS_MISMATCH,
+            "references[0]",
+        ),
+        (
+            {"references": (*REFERENCES[:2], replace(REFERENCES[2], has_audio=False))},
+            ViolationCode.REFERENCE_ROWS_MISMATCH,
+            "references[2]",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_the_geometry_is_found_by_field(tmp_path, change, code, field):
+    found = found_in(tmp_path, record(**change))
+    assert (code, field) in [(violation.code, violation.field) for violation in found]
+    assert all(violation.sample_id == "clip_0017" for violation in found)
+
+
+def test_references_in_another_order_than_declared_are_found(tmp_path):
+    swapped = (REFERENCES[1], REFERENCES[0], REFERENCES[2])
+    assert found_in(tmp_path, record(), declared=REFERENCES) == []
+    (violation,) = found_in(tmp_path, record(), declared=swapped)
+    assert violation.code is ViolationCode.REFERENCE_ROWS_MISMATCH
+    assert "differing at [0, 1]" in violation.found
+
+
+def test_bytes_other_than_those_encoded_are_found(tmp_path):
+    one = record()
+    encoded = record_digests(one)
+    assert found_in(tmp_path, one, digests=[encoded]) == []
+    changed = replace(one, audio_rows=one.audio_rows + 1)
+    (violation,) = found_in(tmp_path, changed, digests=[encoded])
+    assert (violation.code, violation.field) == (ViolationCode.DIGEST_MISMATCH, "ref_audio_rows")
+
+
+def test_a_file_without_digests_is_found(tmp_path):
+    table = pa.Table.from_pylist([to_row(record())], schema=pyarrow_schema_ref2va)
+    pq.write_table(table, tmp_path / "row")
+    (violation,) = verify_row_file(tmp_path / "row")
+    assert violation.code is ViolationCode.DIGEST_MISMATCH
+
+
+def test_several_rows_in_one_row_group_are_found(tmp_path):
+    rows = [to_row(record(id=name)) for name in ("a", "b")]
+    pq.write_table(pa.Table.from_pylist(rows, schema=pyarrow_schema_ref2va), tmp_path / "row")
+    (violation,) = verify_row_file(tmp_path / "row")
+    assert violation.code is ViolationCode.COUNT_MISMATCH
