@@ -5,6 +5,10 @@
         kind: tsv                   # which reader
         manifest: talks/train.tsv   # relative to this file
         on_violation: quarantine    # every option of the policy may be set here
+    ref2va:
+      clips:
+        manifest: clips/train.jsonl
+        width: 832
 
 Paths may hold ``$NAME`` and ``${NAME}`` of the environment. Knows nothing of Dagster, and opens no other file.
 """
@@ -24,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from muvap_assets.asd.contract import Corpus, OnViolation, Policy
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import check_name
+from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
 
 DATASETS_VARIABLE = "MUVAP_DATASETS"
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -47,10 +52,26 @@ class TsvCorpus(_Entry):
     shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
 
 
+class Ref2VAEntry(_Entry):
+    """A dataset of raw Ref2VA rows. ``manifest`` is absolute once parsed; the options are the contract's."""
+
+    manifest: Path
+    format: Format = Format.PACKED
+    width: int = 1344
+    height: int = 768
+    num_frames: int = 124
+    max_presentation_tokens: int = 65_536
+    reference_noise_seed: int = 42
+    allow_outside: bool = False
+    global_batch_rows: int = 8
+    parts: Annotated[int, Field(ge=1, le=999)] = 1
+
+
 class Datasets(_Entry):
     """All of ``datasets.yaml``."""
 
     corpora: dict[str, TsvCorpus] = {}
+    ref2va: dict[str, Ref2VAEntry] = {}
 
     def corpus(self, name: str) -> Corpus:
         """One corpus, as the asd line works on it.
@@ -70,6 +91,30 @@ class Datasets(_Entry):
             policy=Policy(**{option.name: getattr(entry, option.name) for option in fields(Policy)}),
             shard_bytes=entry.shard_bytes,
         )
+
+    def ref2va_dataset(self, name: str) -> Dataset:
+        """One dataset, as the ref2va line works on it.
+
+        Raises:
+            ConfigError: there is none of that name, or an option is outside what it may be.
+        """
+        if name not in self.ref2va:
+            raise ConfigError(
+                f"ref2va dataset {name!r}: not in datasets.yaml, required is one of {sorted(self.ref2va)}. "
+                "Add an entry or fix the name."
+            )
+        entry = self.ref2va[name]
+        chosen = {
+            option.name: getattr(entry, option.name) for option in fields(DatasetOptions) if option.name in _OPTIONS
+        }
+        try:
+            options = DatasetOptions(**chosen)
+        except ConfigError as error:
+            raise ConfigError(f"ref2va.{name}: {error}") from error
+        return Dataset(name=name, manifest=entry.manifest, options=options, parts=entry.parts)
+
+
+_OPTIONS = frozenset(Ref2VAEntry.model_fields)
 
 
 def load_datasets(path: Path) -> Datasets:
@@ -106,16 +151,23 @@ def parse_datasets(raw: Any, path: Path) -> Datasets:
             + "\n  ".join(lines)
             + "\nSee resources/datasets.yaml for every key."
         ) from error
-    for name in datasets.corpora:
-        check_name(name, f"{path}: corpora key")
-    return datasets.model_copy(
+    for section in ("corpora", "ref2va"):
+        for name in getattr(datasets, section):
+            check_name(name, f"{path}: {section} key")
+    resolved = datasets.model_copy(
         update={
-            "corpora": {
-                name: entry.model_copy(update={"manifest": _resolve(entry.manifest, path, f"corpora.{name}.manifest")})
-                for name, entry in sorted(datasets.corpora.items())
+            section: {
+                name: entry.model_copy(
+                    update={"manifest": _resolve(entry.manifest, path, f"{section}.{name}.manifest")}
+                )
+                for name, entry in sorted(getattr(datasets, section).items())
             }
+            for section in ("corpora", "ref2va")
         }
     )
+    for name in resolved.ref2va:
+        resolved.ref2va_dataset(name)
+    return resolved
 
 
 def _resolve(value: Path, path: Path, key: str) -> Path:

@@ -1,6 +1,7 @@
 """The code location: domain, assets and resources meet here, and only here.
 
-``MUVAP_DATASETS`` names the datasets file, ``MUVAP_DATA_ROOT`` the folder everything is published below.
+``MUVAP_DATASETS`` names the datasets file, ``MUVAP_DATA_ROOT`` the folder everything is published below,
+``MUVAP_H3_CHECKPOINT`` the MiniMax-H3 checkpoint (default: the demo's tiny one) and ``MUVAP_H3_DEVICE`` its device.
 See https://docs.dagster.io/guides/build/projects-and-components.
 """
 
@@ -10,8 +11,9 @@ from pathlib import Path
 import dagster as dg
 
 from muvap_assets.datasets import DATASETS_VARIABLE, load_datasets
-from muvap_assets.defs import asd, partitions
+from muvap_assets.defs import asd, partitions, ref2va
 from resources.corpora import DEFAULT_DATASETS, CorporaResource
+from resources.h3 import CHECKPOINT_VARIABLE, DEVICE_VARIABLE, MiniMaxH3Resource
 from resources.storage import DATA_ROOT_VARIABLE, DEFAULT_DATA_ROOT, StorageResource
 
 
@@ -21,17 +23,27 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
     Raises:
         ConfigError: the datasets file is wrong; the message names the key.
     """
-    datasets_file = datasets_file or Path(os.environ.get(DATASETS_VARIABLE) or DEFAULT_DATASETS)
+    datasets_file = datasets_file or default_datasets_file()
     data_root = data_root or Path(os.environ.get(DATA_ROOT_VARIABLE) or DEFAULT_DATA_ROOT)
-    corpora = partitions.corpora(load_datasets(datasets_file))
+    checkpoint = os.environ.get(CHECKPOINT_VARIABLE) or str(data_root / "demo" / "tiny-checkpoint")
+    datasets = load_datasets(datasets_file)
     return dg.Definitions(
-        assets=asd.build_assets(corpora),
+        assets=[
+            *asd.build_assets(partitions.corpora(datasets)),
+            *ref2va.build_assets(partitions.ref2va_datasets(datasets), partitions.ref2va_parts(datasets)),
+        ],
         resources={
             "layout": StorageResource(data_root=str(data_root)),
             "datasets": CorporaResource(datasets_file=str(datasets_file)),
+            "encoder": MiniMaxH3Resource(checkpoint=checkpoint, device=os.environ.get(DEVICE_VARIABLE) or "auto"),
         },
         executor=dg.in_process_executor,
     )
+
+
+def default_datasets_file() -> Path:
+    """The datasets file of the environment, or the one that comes with the platform."""
+    return Path(os.environ.get(DATASETS_VARIABLE) or DEFAULT_DATASETS)
 
 
 defs = build_defs()

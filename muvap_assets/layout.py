@@ -4,6 +4,8 @@
       <line>/<artifact>/<partition>/<version>/   one published version, never changed again
       <line>/<artifact>/<partition>/current      link to the version readers should open
       reports/<line>/<artifact>/<partition>/     what the last run found, also when it published nothing
+      row_store/                                 encoded parts and rows by content: rebuilds make only what is missing
+      cache/                                     counts and digests of media and weights, safe to lose
       .staging/                                  private folders of runs in progress, on the same file system
 
 Knows nothing of Dagster, and touches no file.
@@ -99,3 +101,25 @@ class Layout:
     def asd_packed_shards(self, corpus: str) -> Artifact:
         """Memory-mapped faces, labels and audio of a corpus."""
         return self.artifact("asd", "packed_shards", corpus)
+
+    def ref2va_manifest(self, dataset: str) -> Artifact:
+        """Validated rows of a dataset."""
+        return self.artifact("ref2va", "manifest", dataset)
+
+    def ref2va_encoded_latents(self, dataset: str, part: int) -> Artifact:
+        """Which rows of one part of a dataset stand encoded in the row store."""
+        return self.artifact("ref2va", "encoded_latents", f"{part:03d}.{dataset}")
+
+    def ref2va_parquet_cache_index(self, dataset: str) -> Artifact:
+        """The published dataset: shards and their index."""
+        return self.artifact("ref2va", "parquet_cache_index", dataset)
+
+    @property
+    def row_store(self) -> Path:
+        """Encoded parts and rows of all datasets, by content; outside every published tree."""
+        return self.root / "row_store"
+
+    @property
+    def cache(self) -> Path:
+        """Counts and digests of media and weights; safe to lose."""
+        return self.root / "cache"

@@ -1,28 +1,41 @@
-"""``make demo``: writes the demo corpus, materializes what is missing of it with Dagster's own command, prints a summary.
+"""``make demo``: writes the demo's media, materializes what is missing of it with Dagster's own command, prints a summary.
 
 An asset is materialized again where nothing is recorded for it, where its code has another version than the record says,
-where what it published is gone, or where anything before it is materialized again. See https://docs.dagster.io/api/clis/cli.
+where what it published is gone, or where anything before it is materialized again. See
+https://docs.dagster.io/api/clis/cli.
 """
 
 import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 
 import click
 import dagster as dg
 
 from muvap_assets.asd.packs.summary import summarize_pack
-from muvap_assets.defs import asd
+from muvap_assets.datasets import Datasets, load_datasets
+from muvap_assets.defs import asd, ref2va
 from muvap_assets.demo.corpus import write_demo_corpus
+from muvap_assets.demo.ref2va import CHECKPOINT, write_demo_datasets
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version
+from muvap_assets.ref2va.line import read_rows
 
-CORPORA = ("demo_train", "demo_val")
-LINE = (asd.MANIFEST, asd.LOUDNESS_INDEX, asd.PACKED_SHARDS)
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One partition of one asset, and where it publishes."""
+
+    key: dg.AssetKey
+    partition: str
+    artifact: Artifact
 
 
 @click.command()
@@ -30,15 +43,56 @@ _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
 def main(data_root: Path) -> None:
     """Make the demo, or only what is missing of it."""
     layout = Layout(data_root.resolve())
-    corpus_is_new = write_demo_corpus(layout.root / "demo")
-    click.echo(f"demo corpus: {layout.root / 'demo'} ({'written' if corpus_is_new else 'stands already'})")
-    for corpus in CORPORA:
+    new = write_media(layout.root / "demo")
+    from muvap_assets.definitions import default_datasets_file, defs
+
+    datasets = load_datasets(default_datasets_file())
+    chains = [*(corpus_chain(layout, name) for name in datasets.corpora)]
+    chains += [dataset_chain(layout, datasets, name) for name in datasets.ref2va]
+    graph = defs.resolve_asset_graph()
+    versions = {key: graph.get(key).code_version for key in graph.get_all_asset_keys()}
+    for chain in chains:
         with dg.DagsterInstance.get() as instance:
-            missing = list(LINE) if corpus_is_new else list(_missing(instance, layout, corpus))
-        if missing:
-            materialize(missing, corpus)
+            missing = chain if new else list(_missing(instance, versions, chain))
+        for partition, steps in groupby(missing, key=lambda step: step.partition):
+            materialize([step.key for step in steps], partition)
     with dg.DagsterInstance.get() as instance:
-        _print_summary(instance, layout)
+        _print_corpora(instance, layout, datasets)
+        _print_datasets(instance, layout, datasets)
+    click.echo("\n`make dev` shows the same data in the Dagster UI; `muvap inspect` prints what is in a pack.")
+
+
+def write_media(folder: Path) -> bool:
+    """Write what is missing of the demo's sources; true where anything was."""
+    written = [write_demo_corpus(folder / "asd"), write_demo_datasets(folder / "ref2va")]
+    if not (folder / CHECKPOINT).is_dir():
+        from muvap_assets.ref2va.tiny import write_tiny_checkpoint
+
+        write_tiny_checkpoint(folder / CHECKPOINT)
+        written.append(True)
+    click.echo(f"demo sources: {folder} ({'written' if any(written) else 'stand already'})")
+    return any(written)
+
+
+def corpus_chain(layout: Layout, corpus: str) -> list[Step]:
+    """The asd line of one corpus, in order."""
+    return [
+        Step(asd.MANIFEST, corpus, layout.asd_manifest(corpus)),
+        Step(asd.LOUDNESS_INDEX, corpus, layout.asd_loudness_index(corpus)),
+        Step(asd.PACKED_SHARDS, corpus, layout.asd_packed_shards(corpus)),
+    ]
+
+
+def dataset_chain(layout: Layout, datasets: Datasets, name: str) -> list[Step]:
+    """The ref2va line of one dataset, in order."""
+    parts = range(datasets.ref2va_dataset(name).parts)
+    return [
+        Step(ref2va.MANIFEST, name, layout.ref2va_manifest(name)),
+        *(
+            Step(ref2va.ENCODED_LATENTS, f"{name}|{part:03d}", layout.ref2va_encoded_latents(name, part))
+            for part in parts
+        ),
+    ]
 
 
 def materialize(keys: Sequence[dg.AssetKey], partition: str) -> None:
@@ -53,74 +107,75 @@ def materialize(keys: Sequence[dg.AssetKey], partition: str) -> None:
         sys.exit(done.returncode)
 
 
-def _missing(instance: dg.DagsterInstance, layout: Layout, corpus: str) -> Iterator[dg.AssetKey]:
-    """The assets of a corpus that are not up to date, and all that follow from them."""
-    from muvap_assets.definitions import defs
-
-    graph = defs.resolve_asset_graph()
+def _missing(
+    instance: dg.DagsterInstance, versions: Mapping[dg.AssetKey, str | None], chain: Sequence[Step]
+) -> Iterator[Step]:
+    """The steps of a chain that are not up to date, and all that follow from them."""
     stale = False
-    for key in LINE:
-        record = _latest(instance, key, corpus)
+    for step in chain:
+        record = _latest(instance, step)
         tags = (record.asset_materialization.tags or {}) if record and record.asset_materialization else {}
-        version = current_version(_artifact(layout, key, corpus))
+        version = current_version(step.artifact)
         stale = (
             stale
             or version is None
             or tags.get(_DATA_VERSION) != version
-            or tags.get(_CODE_VERSION) != graph.get(key).code_version
+            or tags.get(_CODE_VERSION) != versions[step.key]
         )
         if stale:
-            yield key
+            yield step
 
 
-def _artifact(layout: Layout, key: dg.AssetKey, corpus: str) -> Artifact:
-    line, name = key.path
-    return layout.artifact(line, name, corpus)
-
-
-def _latest(instance: dg.DagsterInstance, key: dg.AssetKey, partition: str) -> dg.EventLogRecord | None:
-    filters = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
+def _latest(instance: dg.DagsterInstance, step: Step) -> dg.EventLogRecord | None:
+    filters = dg.AssetRecordsFilter(asset_key=step.key, asset_partitions=[step.partition])
     records = instance.fetch_materializations(filters, limit=1).records
     return records[0] if records else None
 
 
-def _checks(instance: dg.DagsterInstance, corpus: str) -> tuple[int, int]:
-    """How many checks passed, and how many ran, in the runs that made what now stands."""
+def _checks(instance: dg.DagsterInstance, chain: Sequence[Step]) -> str:
+    """How many checks passed of those that ran, in the runs that made what now stands."""
     passed = ran = 0
-    for key in LINE:
-        record = _latest(instance, key, corpus)
+    for step in chain:
+        record = _latest(instance, step)
         if record is None:
             continue
-        logs = instance.all_logs(record.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION)
-        for entry in logs:
+        for entry in instance.all_logs(record.run_id, of_type=dg.DagsterEventType.ASSET_CHECK_EVALUATION):
             evaluation = entry.get_dagster_event().asset_check_evaluation_data
-            if evaluation.asset_key == key and evaluation.partition == corpus:
+            if evaluation.asset_key == step.key and evaluation.partition == step.partition:
                 ran += 1
                 passed += evaluation.passed
-    return passed, ran
+    return f"{passed}/{ran}"
 
 
-def _print_summary(instance: dg.DagsterInstance, layout: Layout) -> None:
-    header = ("corpus", "samples", "frames", "hours", "bytes", "checks passed", "files")
-    rows: list[tuple[str, ...]] = [header]
-    for corpus in CORPORA:
-        artifact = layout.asd_packed_shards(corpus)
-        summary = summarize_pack(artifact.current)
-        passed, ran = _checks(instance, corpus)
-        place = os.path.relpath(artifact.current)
-        figures = (
-            summary.samples,
-            summary.frames,
-            f"{summary.hours:.4f}",
-            f"{summary.size_bytes:,}",
-            f"{passed}/{ran}",
-        )
-        rows.append((corpus, *map(str, figures), place))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(header))]
+def _print_corpora(instance: dg.DagsterInstance, layout: Layout, datasets: Datasets) -> None:
+    rows: list[tuple[str, ...]] = [("corpus", "samples", "frames", "hours", "bytes", "checks passed", "files")]
+    for corpus in datasets.corpora:
+        place = layout.asd_packed_shards(corpus).current
+        summary = summarize_pack(place)
+        figures = (str(summary.samples), str(summary.frames), f"{summary.hours:.4f}", f"{summary.size_bytes:,}")
+        checks = _checks(instance, corpus_chain(layout, corpus))
+        rows.append((corpus, *figures, checks, os.path.relpath(place)))
+    _print_table(rows)
+
+
+def _print_datasets(instance: dg.DagsterInstance, layout: Layout, datasets: Datasets) -> None:
+    rows: list[tuple[str, ...]] = [("dataset", "format", "rows", "tokens", "buckets", "checks passed", "files")]
+    for name in datasets.ref2va:
+        dataset = datasets.ref2va_dataset(name)
+        parts = [layout.ref2va_encoded_latents(name, part) for part in range(dataset.parts)]
+        standing = [row for part in parts for row in read_rows(part.current)]
+        tokens, buckets = sum(row.text_tokens for row in standing), len({row.bucket for row in standing})
+        checks = _checks(instance, dataset_chain(layout, datasets, name))
+        place = os.path.relpath(layout.row_store)
+        rows.append((name, str(dataset.options.format), str(len(standing)), str(tokens), str(buckets), checks, place))
+    _print_table(rows)
+
+
+def _print_table(rows: Sequence[Sequence[str]]) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     click.echo()
     for row in rows:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
-    click.echo("\n`make dev` shows the same data in the Dagster UI; `muvap inspect` prints what is in a pack.")
 
 
 if __name__ == "__main__":

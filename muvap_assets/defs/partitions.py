@@ -3,11 +3,38 @@
 See https://docs.dagster.io/guides/build/partitions-and-backfills.
 """
 
+import warnings
+
 import dagster as dg
 
 from muvap_assets.datasets import Datasets
+
+DATASET, PART = "dataset", "part"
 
 
 def corpora(datasets: Datasets) -> dg.StaticPartitionsDefinition:
     """One partition a corpus."""
     return dg.StaticPartitionsDefinition(sorted(datasets.corpora))
+
+
+def ref2va_datasets(datasets: Datasets) -> dg.StaticPartitionsDefinition:
+    """One partition a ref2va dataset."""
+    return dg.StaticPartitionsDefinition(sorted(datasets.ref2va))
+
+
+def ref2va_parts(datasets: Datasets) -> dg.MultiPartitionsDefinition:
+    """A dataset's shares: keys read ``clips|003``.
+
+    All datasets have as many as the one that asks for most; those past a dataset's own number are empty and succeed.
+    """
+    most = max((entry.parts for entry in datasets.ref2va.values()), default=1)
+    parts = dg.StaticPartitionsDefinition([f"{part:03d}" for part in range(most)])
+    return dg.MultiPartitionsDefinition({DATASET: ref2va_datasets(datasets), PART: parts})
+
+
+def dataset_of_part() -> dg.MultiToSingleDimensionPartitionMapping:
+    """Links a dataset's shares to the dataset, both ways."""
+    with warnings.catch_warnings():
+        # A beta class; there is no other mapping between two and one dimension. The pinned version is tested.
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        return dg.MultiToSingleDimensionPartitionMapping(DATASET)

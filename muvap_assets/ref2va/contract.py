@@ -7,6 +7,7 @@ Records and constants only: no arithmetic beyond checks of themselves, no file i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -311,3 +312,20 @@ class DatasetOptions:
     def geometry(self) -> Geometry:
         """The geometry of a packed row that names none."""
         return Geometry(self.width, self.height, self.num_frames)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """One dataset as the line sees it: its partition key, its manifest and its options.
+
+    ``parts`` is the number of shares its rows are encoded in; a row's share depends on its id alone.
+    """
+
+    name: str
+    manifest: Path
+    options: DatasetOptions = field(default_factory=DatasetOptions)
+    parts: int = 1
+
+    def part_of(self, sample_id: str) -> int:
+        """The share a row belongs to, in ``range(parts)``."""
+        return int.from_bytes(hashlib.sha256(sample_id.encode()).digest()[:8]) % self.parts

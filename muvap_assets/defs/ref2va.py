@@ -1,0 +1,136 @@
+"""Assets of the ref2va line, partitioned by dataset and, where a device works, by part. Their work is ``ref2va.line``.
+
+See https://docs.dagster.io/guides/build/assets.
+"""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from muvap_assets.datasets import Datasets
+from muvap_assets.defs.gate import GateEvent, check_specs, gate
+from muvap_assets.defs.metadata import violations_table
+from muvap_assets.defs.partitions import DATASET, PART, dataset_of_part
+from muvap_assets.layout import Layout
+from muvap_assets.ref2va import line
+from muvap_assets.ref2va.encode import EncodeReport
+from muvap_assets.ref2va.encoder import EncoderSpec, Stage
+from muvap_assets.ref2va.manifest import ManifestReport
+
+MANIFEST = dg.AssetKey(["ref2va", "manifest"])
+ENCODED_LATENTS = dg.AssetKey(["ref2va", "encoded_latents"])
+OWNERS = ["team:data-platform"]
+GPU_POOL = "gpu"
+
+MANIFEST_CHECKS = {
+    "rows_valid": "Every row meets the schema, its media are there, long enough, and fit the model.",
+    "rows_admitted": "Every row will be encoded; none is set aside silently.",
+    "tokens_counted": "Presentations are counted with the checkpoint's own tokenizer and processor, none is too long.",
+}
+ENCODE_CHECKS = {
+    "rows_encoded": "Every row of the part stands encoded; what failed is named, the others are kept.",
+    "target_shapes": "Target latents are [24, T, H/16, W/16] and [2, 32, T_audio] by the row's geometry.",
+    "reference_rows": "Reference rows are as many, in the order and of the geometry that the row declares.",
+    "text_tags": "One tag a presentation token: 0 vision, 1 text.",
+    "tensors_finite": "No tensor holds a NaN or an infinity.",
+    "round_trip": "Each row was read back in full and is, byte for byte, what was encoded.",
+}
+
+
+def build_assets(
+    datasets: dg.StaticPartitionsDefinition, parts: dg.MultiPartitionsDefinition
+) -> list[dg.AssetsDefinition]:
+    """The assets of the line; ``parts`` are the shares in which ``datasets`` are encoded."""
+    return [_manifest(datasets), _encoded_latents(parts)]
+
+
+def _manifest(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
+    @dg.asset(
+        key=MANIFEST,
+        group_name="ref2va",
+        kinds={"python", "parquet"},
+        owners=OWNERS,
+        code_version=line.MANIFEST_CODE_VERSION,
+        partitions_def=partitions,
+        check_specs=check_specs(MANIFEST, MANIFEST_CHECKS, partitions),
+        description="The rows of a dataset whose media were opened, counted and planned, with no model loaded.",
+    )
+    def manifest(
+        context: dg.AssetExecutionContext,
+        layout: dg.ResourceParam[Layout],
+        datasets: dg.ResourceParam[Datasets],
+        encoder: dg.ResourceParam[EncoderSpec],
+    ) -> Iterator[GateEvent]:
+        dataset = datasets.ref2va_dataset(context.partition_key)
+        yield from gate(
+            context,
+            list(MANIFEST_CHECKS),
+            lambda progress: line.make_manifest(layout, dataset, encoder),
+            _describe_manifest,
+        )
+
+    return manifest
+
+
+def _encoded_latents(partitions: dg.MultiPartitionsDefinition) -> dg.AssetsDefinition:
+    upstream = dg.AssetDep(MANIFEST, partition_mapping=dataset_of_part())
+
+    @dg.asset(
+        key=ENCODED_LATENTS,
+        deps=[upstream],
+        group_name="ref2va",
+        kinds={"python", "pytorch"},
+        owners=OWNERS,
+        code_version=line.ENCODE_CODE_VERSION,
+        partitions_def=partitions,
+        check_specs=check_specs(ENCODED_LATENTS, ENCODE_CHECKS, partitions),
+        pool=GPU_POOL,
+        description="Target latents, reference rows and Qwen3-VL embeddings of a share of a dataset's rows, row by row in the "
+        "row store; a rebuild encodes only what changed.",
+    )
+    def encoded_latents(
+        context: dg.AssetExecutionContext,
+        layout: dg.ResourceParam[Layout],
+        datasets: dg.ResourceParam[Datasets],
+        encoder: dg.ResourceParam[EncoderSpec],
+    ) -> Iterator[GateEvent]:
+        keys = context.partition_key.keys_by_dimension
+        dataset, part = datasets.ref2va_dataset(keys[DATASET]), int(keys[PART])
+        yield from gate(
+            context,
+            list(ENCODE_CHECKS),
+            lambda progress: line.make_encoded_latents(layout, dataset, part, encoder, progress),
+            _describe_encoded_latents,
+        )
+
+    return encoded_latents
+
+
+def _describe_manifest(folder: Path, report: ManifestReport) -> Mapping[str, Any]:
+    buckets = [
+        dg.TableRecord({"bucket": b.name, "rows": b.rows, "frames": b.frames, "repeats": b.repeats})
+        for b in report.buckets
+    ]
+    lengths = [row.sequence_length for row in report.admitted if row.sequence_length is not None]
+    return {
+        "dagster/row_count": len(report.admitted),
+        "refused": report.rows_total - len(report.admitted),
+        "presentation_tokens": sum(row.tokens.total for row in report.admitted if row.tokens),
+        "longest_sequence": max(lengths, default=0),
+        "estimated_bytes": sum(row.estimated_bytes for row in report.admitted),
+        "vae_pixels": sum(row.vae_pixels for row in report.admitted),
+        **({"buckets": dg.MetadataValue.table(buckets)} if buckets else {}),
+        **violations_table(report.violations),
+    }
+
+
+def _describe_encoded_latents(folder: Path, report: EncodeReport) -> Mapping[str, Any]:
+    return {
+        "dagster/row_count": len(report.rows),
+        **{f"encoded_{stage}": report.encoded.get(stage, 0) for stage in Stage},
+        **{f"reused_{stage}": report.reused.get(stage, 0) for stage in Stage},
+        "corrupt_parts_made_again": report.corrupt,
+        "encoder": report.encoder or "no row, no encoder",
+    }

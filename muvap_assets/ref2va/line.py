@@ -1,0 +1,345 @@
+"""The ref2va line: what each artifact is made from, by which functions, held to which checks.
+
+Both faces of the platform call these functions: Dagster's assets, and ``muvap encode`` in one process. Nothing here
+imports a model; the encoder is opened where a row needs it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from muvap_assets.errors import StaleInputError, Violation, ViolationCode, errors_of
+from muvap_assets.layout import Layout
+from muvap_assets.progress import Progress, no_progress
+from muvap_assets.publish import (
+    CheckOutcome,
+    Outcome,
+    file_sha256,
+    read_violations,
+    require_current,
+    run_checked,
+    write_json,
+    write_violations,
+)
+from muvap_assets.ref2va import encode
+from muvap_assets.ref2va.contract import Dataset, DatasetOptions, ModelSizes, RawSample, TokenPlanner
+from muvap_assets.ref2va.encode import EncodedRow, EncodeOptions, EncodeReport
+from muvap_assets.ref2va.encoder import Encoder, EncoderSpec, FileDigests, RowInput, read_model_index
+from muvap_assets.ref2va.geometry import bucket_name
+from muvap_assets.ref2va.manifest import ManifestReport, validate_manifest
+from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME, read_manifest, write_manifest
+from muvap_assets.ref2va.media_facts import MediaFacts
+from muvap_assets.ref2va.plan import plan_row
+from muvap_assets.ref2va.prepare import row_input
+from muvap_assets.ref2va.row_store import RowStore
+from muvap_assets.ref2va.verify import verify_row_file
+
+MANIFEST_CODE_VERSION = "1"
+ENCODE_CODE_VERSION = "1"
+ROWS_FILE, PROVENANCE_FILE = "rows.json", "provenance.json"
+MANIFEST_CHECKS = ("rows_valid", "rows_admitted", "tokens_counted")
+ENCODE_CHECKS = ("rows_encoded", "target_shapes", "reference_rows", "text_tags", "tensors_finite", "round_trip")
+_SUBJECTS = {
+    "target_shapes": {ViolationCode.TENSOR_SHAPE},
+    "reference_rows": {ViolationCode.REFERENCE_ROWS_MISMATCH},
+    "text_tags": {ViolationCode.TAGS_INVALID},
+    "tensors_finite": {ViolationCode.TENSOR_NON_FINITE},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingRow:
+    """One row of a part that stands encoded in the row store: where, under which digest, and what a plan needs of it."""
+
+    id: str
+    row: int
+    key: str
+    sha256: str
+    bucket: str
+    text_tokens: int
+    sequence_length: int
+
+
+# --- manifest ---------------------------------------------------------------------------------------------------------
+
+
+def validate_dataset(
+    dataset: Dataset, *, planner: TokenPlanner | None = None, checkpoint: Path | None = None, cache: Path | None = None
+) -> ManifestReport:
+    """The verdict on a dataset's manifest, nothing written but counts of media in ``cache``."""
+    return validate_manifest(
+        dataset.manifest,
+        options_for(dataset.options, checkpoint),
+        facts=MediaFacts(cache),
+        planner=planner,
+        workers=2,
+    )
+
+
+def options_for(options: DatasetOptions, checkpoint: Path | None) -> DatasetOptions:
+    """``options`` with the canvas sizes that the checkpoint's own index asks for."""
+    return options if checkpoint is None else replace(options, sizes=ModelSizes.of_index(read_model_index(checkpoint)))
+
+
+def make_manifest(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> Outcome[ManifestReport]:
+    """Validate a dataset and publish its manifest; the findings go to the artifact's reports either way."""
+    artifact = layout.ref2va_manifest(dataset.name)
+
+    def build(folder: Path) -> ManifestReport:
+        from muvap_assets.ref2va.h3 import open_presentation
+
+        planner = open_presentation(spec)
+        report = validate_dataset(dataset, planner=planner, checkpoint=spec.checkpoint, cache=media_cache(layout))
+        write_violations(artifact.reports / VIOLATIONS_NAME, report.violations)
+        write_manifest(folder, report)
+        _write_provenance(
+            folder,
+            "ref2va/manifest",
+            inputs={"source": file_sha256(dataset.manifest)} if dataset.manifest.is_file() else {},
+            parameters={"format": str(dataset.options.format), "parts": dataset.parts},
+            code_version=MANIFEST_CODE_VERSION,
+        )
+        return report
+
+    return run_checked(
+        artifact, build=build, check=lambda folder, report: verify_manifest(folder), declared=MANIFEST_CHECKS
+    )
+
+
+def verify_manifest(folder: Path) -> list[CheckOutcome]:
+    """Every check of a staged or published manifest, on what is read back from ``folder``."""
+    files = read_manifest(folder)
+    report, errors = files.report, errors_of(files.violations)
+    uncounted = [
+        _finding(record["id"], record["row"], "no token count", "the presentation's tokens, from the checkpoint's own")
+        for record in files.table.select(["id", "row", "admitted", "presentation_tokens"]).to_pylist()
+        if record["admitted"] and record["presentation_tokens"] is None
+    ]
+    too_few = []
+    if report["rows_admitted"] != report["rows_total"] or not files.samples:
+        found = f"{report['rows_admitted']} of {report['rows_total']} rows admitted"
+        too_few = [_finding(None, None, found, "every row, and at least one"), *errors]
+    counts = {name: int(report[name]) for name in ("rows_total", "rows_admitted", "rows_refused")}
+    return [
+        CheckOutcome.of("rows_valid", errors, errors=len(errors), warnings=len(files.violations) - len(errors)),
+        CheckOutcome.of("rows_admitted", too_few, **counts, buckets=len(report["buckets"])),
+        CheckOutcome.of("tokens_counted", uncounted, presentation_tokens=int(report["presentation_tokens"])),
+    ]
+
+
+# --- encoded latents --------------------------------------------------------------------------------------------------
+
+
+def make_encoded_latents(
+    layout: Layout,
+    dataset: Dataset,
+    part: int,
+    spec: EncoderSpec,
+    progress: Progress = no_progress,
+    open_encoder: Callable[[Layout, EncoderSpec], Encoder] | None = None,
+) -> Outcome[EncodeReport]:
+    """Encode what is missing of one part of a dataset and publish the list of its rows.
+
+    The rows themselves stay in the row store, also those of a part that is not published because another row failed.
+
+    Raises:
+        StaleInputError: there is no manifest, or a file changed since it was validated.
+        ConfigError: the checkpoint or the device cannot be used.
+    """
+    manifest = require_current(layout.ref2va_manifest(dataset.name))
+    samples = [sample for sample in read_manifest(manifest.path).samples if dataset.part_of(sample.id) == part]
+    artifact = layout.ref2va_encoded_latents(dataset.name, part)
+
+    def build(folder: Path) -> EncodeReport:
+        report = EMPTY_REPORT
+        if samples:
+            encoder = (open_encoder or open_h3)(layout, spec)
+            report = encode_samples(layout, dataset, samples, encoder, spec.checkpoint, progress)
+        write_violations(artifact.reports / VIOLATIONS_NAME, report.violations)
+        write_violations(folder / VIOLATIONS_NAME, report.violations)
+        numbers = {sample.id: sample.row for sample in samples}
+        write_rows(folder, report.rows, numbers)
+        _write_provenance(
+            folder,
+            "ref2va/encoded_latents",
+            inputs={"ref2va/manifest": manifest.version},
+            parameters={"part": part, "parts": dataset.parts, "encoder": report.encoder},
+            code_version=ENCODE_CODE_VERSION,
+        )
+        return report
+
+    return run_checked(
+        artifact,
+        build=build,
+        check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
+        declared=ENCODE_CHECKS,
+    )
+
+
+EMPTY_REPORT = EncodeReport(rows=(), violations=(), encoded={}, reused={}, corrupt=0, encoder="")
+
+
+def open_h3(layout: Layout, spec: EncoderSpec) -> Encoder:
+    """The real encoder; digests of its weights are remembered in the cache."""
+    from muvap_assets.ref2va.h3 import H3Encoder
+
+    return H3Encoder(spec, FileDigests(layout.cache / "weights" / "digests.json"))
+
+
+def encode_samples(
+    layout: Layout,
+    dataset: Dataset,
+    samples: Sequence[RawSample],
+    encoder: Encoder,
+    checkpoint: Path,
+    progress: Progress,
+) -> EncodeReport:
+    """Encode rows by the verdict that admitted them; a row that is no longer admitted is a violation, not an error."""
+    facts, options = MediaFacts(media_cache(layout)), options_for(dataset.options, checkpoint)
+    rows: list[RowInput] = []
+    refused: list[Violation] = []
+    for sample in samples:
+        plan, _, found = plan_row(sample.resolved(dataset.manifest.parent), facts, options, dataset.manifest.name)
+        if plan is None or errors_of(found):
+            refused.extend(errors_of(found))
+        else:
+            rows.append(row_input(plan, sample, facts, options))
+    facts.save()
+    report = encode.encode_rows(
+        rows,
+        encoder,
+        RowStore(layout.row_store),
+        EncodeOptions(max_presentation_tokens=options.max_presentation_tokens, source=dataset.manifest.name),
+        lambda state: progress(state.done, state.total, f"{state.stage} of {state.sample_id}"),
+    )
+    return replace(report, violations=(*refused, *report.violations))
+
+
+def write_rows(folder: Path, rows: Sequence[EncodedRow], numbers: Mapping[str, int]) -> None:
+    """Write the list of standing rows; the mirror of :func:`read_rows`."""
+    records = [
+        {
+            "id": row.sample_id,
+            "row": numbers[row.sample_id],
+            "key": row.key,
+            "sha256": file_sha256(row.path),
+            "bucket": bucket_name(row.geometry),
+            "text_tokens": row.text_tokens,
+            "sequence_length": row.sequence_length,
+        }
+        for row in rows
+    ]
+    write_json(folder / ROWS_FILE, records)
+
+
+def read_rows(folder: Path) -> list[StandingRow]:
+    """The rows of one part, in manifest order."""
+    return [StandingRow(**record) for record in json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))]
+
+
+def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) -> list[CheckOutcome]:
+    """Every check of one part: each row of the manifest stands, and is read back from the store in full."""
+    rows = read_rows(folder)
+    violations = list(read_violations(folder / VIOLATIONS_NAME))
+    standing = {row.id for row in rows}
+    named = {violation.sample_id for violation in violations}
+    missing = [
+        _finding(sample.id, sample.row, "not encoded", "every row of the part", ViolationCode.ROW_MISSING)
+        for sample in samples
+        if sample.id not in standing and sample.id not in named
+    ]
+    found = list(_read_back(rows, store))
+    for name, codes in _SUBJECTS.items():
+        found.extend((name, violation) for violation in violations if violation.code in codes)
+
+    def of(name: str) -> list[Violation]:
+        return [violation for check, violation in found if check == name]
+
+    tokens = sum(row.text_tokens for row in rows)
+    return [
+        CheckOutcome.of("rows_encoded", [*missing, *violations], rows=len(rows), rows_expected=len(samples)),
+        CheckOutcome.of(
+            "target_shapes", of("target_shapes"), rows=len(rows), buckets=len({row.bucket for row in rows})
+        ),
+        CheckOutcome.of("reference_rows", of("reference_rows"), rows=len(rows)),
+        CheckOutcome.of("text_tags", of("text_tags"), presentation_tokens=tokens),
+        CheckOutcome.of("tensors_finite", of("tensors_finite"), rows=len(rows)),
+        CheckOutcome.of(
+            "round_trip",
+            of("round_trip"),
+            rows=len(rows),
+            longest_sequence=max((row.sequence_length for row in rows), default=0),
+        ),
+    ]
+
+
+def _read_back(rows: Iterable[StandingRow], store: RowStore) -> Iterable[tuple[str, Violation]]:
+    """Findings about the rows' files, each with the check it belongs to."""
+    for row in rows:
+        path = store.row_path(row.key)
+        digest = file_sha256(path) if path.is_file() else "nothing"
+        if digest != row.sha256:
+            found, required = f"its file's digest is {digest[:12]}", row.sha256[:12]
+            yield "round_trip", _finding(row.id, row.row, found, required, ViolationCode.DIGEST_MISMATCH)
+            continue
+        for violation in verify_row_file(path):
+            checks = [name for name, codes in _SUBJECTS.items() if violation.code in codes]
+            yield (checks[0] if checks else "round_trip"), _placed(violation, row)
+
+
+def _placed(violation: Violation, row: StandingRow) -> Violation:
+    """A finding about a row's file, told as one about the manifest's row."""
+    return replace(violation, sample_id=row.id, row=row.row, source=None)
+
+
+# --- shared -----------------------------------------------------------------------------------------------------------
+
+
+def media_cache(layout: Layout) -> Path:
+    """Where counts and digests of media are remembered."""
+    return layout.cache / "media"
+
+
+def require_same_encoder(parts: Sequence[Mapping[str, Any]], label: str) -> str:
+    """The one encoder all parts were made by; empty where no part has a row.
+
+    Raises:
+        StaleInputError: parts were made by different encoders.
+    """
+    encoders = sorted({part["parameters"]["encoder"] for part in parts} - {""})
+    if len(encoders) > 1:
+        raise StaleInputError(
+            f"{label}: its parts were made by {len(encoders)} encoders ({', '.join(e[:12] for e in encoders)}), required is "
+            "one. Materialize the older parts of ref2va/encoded_latents again."
+        )
+    return encoders[0] if encoders else ""
+
+
+def read_provenance(folder: Path) -> dict[str, Any]:
+    """What an artifact of this line was made from."""
+    return dict(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8")))
+
+
+def _write_provenance(
+    folder: Path, artifact: str, *, inputs: Mapping[str, str], parameters: Mapping[str, Any], code_version: str
+) -> None:
+    write_json(
+        folder / PROVENANCE_FILE,
+        {"artifact": artifact, "inputs": dict(inputs), "parameters": dict(parameters), "code_version": code_version},
+    )
+
+
+def _finding(
+    sample_id: str | None,
+    row: int | None,
+    found: str,
+    required: str,
+    code: ViolationCode = ViolationCode.ARTIFACT_INVALID,
+) -> Violation:
+    return Violation(
+        code=code, sample_id=sample_id, row=row, found=found, required=required, hint="Materialize it again."
+    )
