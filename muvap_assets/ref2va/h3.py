@@ -89,6 +89,11 @@ class H3Encoder:
         return self._fingerprint
 
     @property
+    def max_presentation_tokens(self) -> int:
+        """The longest presentation it takes."""
+        return self.spec.max_presentation_tokens
+
+    @property
     def presentation(self) -> Presentation:
         """The tokenizer and processor: small, loaded once, kept."""
         if self._presentation is None:
@@ -243,7 +248,7 @@ class _AudioVae(_Session):
         wave = block.data
         if wave.ndim != 2 or wave.shape[0] != AUDIO_CHANNELS or wave.dtype != np.float32 or not wave.shape[1]:
             refuse_media(where, f"a waveform {wave.dtype} {list(wave.shape)}", "float32 [2, samples]")
-        samples = torch.from_numpy(np.ascontiguousarray(wave)).to(self.spec.device)[:, None]
+        samples = torch.from_numpy(np.array(wave, order="C")).to(self.spec.device)[:, None]
         latents = self.model.encode(samples, return_dict=False)[0].mode().float().cpu()
         mean = torch.tensor(self.model.config.latents_mean).view(1, -1, 1)
         std = torch.tensor(self.model.config.latents_std).view(1, -1, 1)

@@ -36,20 +36,17 @@ from muvap_assets.ref2va.records import (
 _AGAIN = "Encode the row again."
 
 
-def verify_row_file(
-    path: Path, *, declared: Sequence[ReferenceGeometry] | None = None, digests: Sequence[dict[str, str]] | None = None
-) -> list[Violation]:
+def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None = None) -> list[Violation]:
     """Everything wrong with a file of encoded rows, read back in full; empty where it may be published.
 
     Checked are: readable as Parquet, one of the two schemas with its id in metadata and column, one row group a row, shapes
     (vae_latent [24, T, H/16, W/16], audio_latent [2, 32, T_audio], visual rows [N, 96], audio rows [M, 32], text [L, D]),
     float32, row counts against each reference's geometry, tags aligned and binary, every value finite, and every tensor
-    equal to what was encoded, by the digests in the file's metadata.
+    equal to what was encoded, by the digests of the arrays in memory that the writer put into the file's metadata.
 
     Args:
         path: the file.
         declared: the references' geometry as the manifest gives it, in order, where it is known (one-row files).
-        digests: of each row's tensors as they were encoded, where they are known; the file's own are checked always.
     """
     try:
         shard = open_shard(path)
@@ -82,9 +79,8 @@ def verify_row_file(
                 found.append(_finding(ViolationCode.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
                 continue
             found += _verify_record(path, record, declared)
-            for known in (stored, digests):
-                if known is not None:
-                    found += _verify_digests(path, record, known[index])
+            if stored is not None:
+                found += _verify_digests(path, record, stored[index])
     return found
 
 
