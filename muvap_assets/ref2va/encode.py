@@ -9,6 +9,7 @@ Belongs here: that order. No decoding, no model, no publishing. Killed at any mo
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -95,13 +96,13 @@ class EncodeOptions:
 
     Attributes:
         max_presentation_tokens: rows above it, or above the encoder's own, are rejected before a weight is loaded.
-        workers: threads that prepare media ahead of the device.
+        workers: threads that prepare media ahead of the device; by default every core but one, at most 8.
         blocks_ahead: media blocks that may wait for each row being prepared.
         source: the manifest's name, for messages.
     """
 
     max_presentation_tokens: int = 65_536
-    workers: int = 1
+    workers: int = field(default_factory=lambda: min(8, max(1, (os.cpu_count() or 2) - 1)))
     blocks_ahead: int = 4
     source: str | None = None
 
