@@ -26,11 +26,13 @@ from muvap_assets.ref2va.geometry import target_audio_latents, target_video_shap
 from muvap_assets.ref2va.records import (
     AUDIO_ROWS,
     DIGESTS_KEY,
+    SUMMARIES_KEY,
     VISUAL_ROWS,
     Record,
     from_row,
     open_shard,
     record_digests,
+    row_summary,
 )
 
 _AGAIN = "Encode the row again."
@@ -60,7 +62,9 @@ def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None 
                 _finding(ViolationCode.COUNT_MISMATCH, path, None, None, shape, "one row group a row, at least one")
             )
             return found
-        stored = _stored_digests(shard.metadata.metadata or {}, shard.num_row_groups)
+        metadata = shard.metadata.metadata or {}
+        stored = _stored_list(metadata, DIGESTS_KEY, shard.num_row_groups)
+        summaries = _stored_list(metadata, SUMMARIES_KEY, shard.num_row_groups)
         if stored is None:
             found.append(
                 _finding(
@@ -79,6 +83,11 @@ def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None 
                 found.append(_finding(ViolationCode.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
                 continue
             found += _verify_record(path, record, declared)
+            if summaries is not None and summaries[index] != row_summary(record):
+                required = "the summary of its columns"
+                found.append(
+                    _finding(ViolationCode.SCHEMA_MISMATCH, path, record, None, "another row's summary", required)
+                )
             if stored is not None:
                 found += _verify_digests(path, record, stored[index])
     return found
@@ -182,9 +191,9 @@ def _reference_problem(reference: ReferenceGeometry) -> str | None:
     return None
 
 
-def _stored_digests(metadata: dict[bytes, bytes], rows: int) -> list[dict[str, str]] | None:
+def _stored_list(metadata: dict[bytes, bytes], key: bytes, rows: int) -> list[dict[str, Any]] | None:
     try:
-        stored = json.loads(metadata[DIGESTS_KEY])
+        stored = json.loads(metadata[key])
     except (KeyError, ValueError):
         return None
     return stored if isinstance(stored, list) and len(stored) == rows else None
