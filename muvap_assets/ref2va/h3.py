@@ -200,7 +200,7 @@ class _VideoVae(_Session):
     def _sample(self, blocks: Iterator[Frames], num_frames: int, size: Size, where: str) -> torch.Tensor:
         """The sampled posterior [1, 24, T, H/16, W/16] of ``num_frames`` frames, holding one clip of them at a time."""
         moments = [
-            self.model._encode_clip(self._pixels(clip, num_frames, where))
+            self.model._encode_clip(self._pixels(clip, num_frames))
             for clip in clips_of(blocks, num_frames, size, where)
         ]
         joined = torch.cat(moments, dim=2)
@@ -209,7 +209,7 @@ class _VideoVae(_Session):
         posterior = DiagonalGaussianDistribution(joined)
         return torch.as_tensor(posterior.sample(generator=torch.Generator().manual_seed(POSTERIOR_SEED)))
 
-    def _pixels(self, clip: Frames, num_frames: int, where: str) -> torch.Tensor:
+    def _pixels(self, clip: Frames, num_frames: int) -> torch.Tensor:
         device = torch.device(self.spec.device)
         pixels = torch.from_numpy(clip).to(device).permute(3, 0, 1, 2)[None]
         mean = torch.tensor(PIXEL_MEAN, device=device).view(1, -1, 1, 1, 1)
