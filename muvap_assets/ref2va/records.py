@@ -259,9 +259,7 @@ def row_summary(record: Record) -> dict[str, Any]:
     return {
         "id": record.id,
         "geometry": [record.geometry.width, record.geometry.height, record.geometry.num_frames],
-        "references": [
-            [getattr(reference, name) for name in _REFERENCE_TYPE.names] for reference in record.references
-        ],
+        "references": [[getattr(reference, name) for name in _REFERENCE_TYPE.names] for reference in record.references],
         "shapes": {name: list(values.shape) for name, values in record.tensors.items()},
     }
 
