@@ -237,9 +237,16 @@ class EncodeError(MuvapError):
         super().__init__(f"{where}: {found}, {required}. {hint}")
         self.code, self.where, self.found, self.required, self.hint = code, where, found, required, hint
 
+    def __reduce__(self) -> tuple[Any, ...]:  # as above
+        return (_rebuild_encode_error, (self.code, self.where, self.found, self.required, self.hint))
+
     def violation(self, **place: Any) -> Violation:
         """The same finding as a record; ``place`` gives row, sample_id, field and source."""
         return Violation(code=self.code, found=self.found, required=self.required, hint=self.hint, **place)
+
+
+def _rebuild_encode_error(code: ViolationCode, where: str, found: str, required: str, hint: str) -> EncodeError:
+    return EncodeError(code, where, found=found, required=required, hint=hint)
 
 
 class FormatError(MuvapError):

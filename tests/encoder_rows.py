@@ -106,6 +106,7 @@ class FakeEncoder:
         self.loads: list[Component] = []
         self.calls: list[tuple[Stage, str]] = []
         self.fingerprint = EncoderFingerprint({stage: {"fake": version} for stage in Stage})
+        self.max_presentation_tokens = 65_536
         self._loaded = False
 
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:

@@ -9,6 +9,7 @@ Belongs here: that order. No decoding, no model, no publishing. Killed at any mo
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,7 +36,7 @@ from muvap_assets.ref2va.encoder import (
 )
 from muvap_assets.ref2va.geometry import joint_sequence_length
 from muvap_assets.ref2va.prefetch import prepared_ahead, stage_media
-from muvap_assets.ref2va.records import Record, record_digests, write_shard
+from muvap_assets.ref2va.records import Record, write_shard
 from muvap_assets.ref2va.row_store import RowStore, part_key, row_key
 from muvap_assets.ref2va.verify import non_finite, verify_row_file
 
@@ -94,14 +95,14 @@ class EncodeOptions:
     """How a run goes about it; none of it changes a result.
 
     Attributes:
-        max_presentation_tokens: rows above are rejected before a weight is loaded.
-        workers: threads that prepare media ahead of the device.
+        max_presentation_tokens: rows above it, or above the encoder's own, are rejected before a weight is loaded.
+        workers: threads that prepare media ahead of the device; by default every core but one, at most 8.
         blocks_ahead: media blocks that may wait for each row being prepared.
         source: the manifest's name, for messages.
     """
 
     max_presentation_tokens: int = 65_536
-    workers: int = 1
+    workers: int = field(default_factory=lambda: min(8, max(1, (os.cpu_count() or 2) - 1)))
     blocks_ahead: int = 4
     source: str | None = None
 
@@ -200,12 +201,13 @@ def _plan(run: _Run, row: RowInput) -> _Work | None:
     """Tokens and keys of a row, or ``None`` with a violation."""
     try:
         plan = run.encoder.plan_tokens(row.caption, [reference.presented for reference in row.references])
-        if plan.total > run.options.max_presentation_tokens:
+        limit = min(run.options.max_presentation_tokens, run.encoder.max_presentation_tokens)
+        if plan.total > limit:
             raise EncodeError(
                 ViolationCode.PRESENTATION_TOO_LONG,
                 "presentation",
                 found=describe_plan(plan),
-                required=f"required are at most {run.options.max_presentation_tokens}; none is ever cut off",
+                required=f"required are at most {limit}; none is ever cut off",
                 hint="Shorten the caption, use fewer or smaller references, or raise max_presentation_tokens.",
             )
     except EncodeError as error:
@@ -286,8 +288,7 @@ def _encode_part(run: _Run, loaded: LoadedComponent, stage: Stage, work: _Work, 
                     required="required are finite values throughout",
                     hint="Look at the row's media, and at the checkpoint if it happens to other rows.",
                 )
-    except (EncodeError, MediaError, RuntimeError, ValueError, TypeError) as error:
-        # Libraries raise the last three at media they cannot take; one row's failure must not end the run.
+    except Exception as error:  # libraries raise anything at media they cannot take; it must not end the other rows
         work.failed = True
         run.reject(work.row, error)
         return False
@@ -309,7 +310,7 @@ def _finish(run: _Run, work: _Work) -> bool:
         found = run.store.write_row(
             work.key,
             write=lambda path: write_shard(path, [record], provenance),
-            verify=partial(verify_row_file, declared=_declared(row), digests=[record_digests(record)]),
+            verify=partial(verify_row_file, declared=_declared(row)),
         )
     except (EncodeError, FormatError) as error:
         run.reject(row, error)

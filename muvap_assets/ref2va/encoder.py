@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -233,6 +234,10 @@ class Encoder(Protocol):
     def fingerprint(self) -> EncoderFingerprint:
         """What results depend on."""
 
+    @property
+    def max_presentation_tokens(self) -> int:
+        """The longest presentation it takes."""
+
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
         """Presentation tokens by part, with no weight loaded; the total equals what the text stage then produces.
 
@@ -272,7 +277,7 @@ class EncoderSpec:
 
     def __post_init__(self) -> None:
         checks = (
-            ("device", self.device, self.device_type in ("cuda", "cpu"), "cuda, cuda:N or cpu"),
+            ("device", self.device, bool(re.fullmatch(r"cpu|cuda(:\d+)?", self.device)), "cuda, cuda:N or cpu"),
             ("vae_dtype", self.vae_dtype, self.vae_dtype == "float32", "float32: lower precision changes the latents"),
             ("text_dtype", self.text_dtype, self.text_dtype in ("bfloat16", "float32"), "bfloat16 or float32"),
             ("threads", self.threads, self.threads >= 1, "at least 1"),

@@ -89,6 +89,11 @@ class H3Encoder:
         return self._fingerprint
 
     @property
+    def max_presentation_tokens(self) -> int:
+        """The longest presentation it takes."""
+        return self.spec.max_presentation_tokens
+
+    @property
     def presentation(self) -> Presentation:
         """The tokenizer and processor: small, loaded once, kept."""
         if self._presentation is None:
@@ -195,7 +200,7 @@ class _VideoVae(_Session):
     def _sample(self, blocks: Iterator[Frames], num_frames: int, size: Size, where: str) -> torch.Tensor:
         """The sampled posterior [1, 24, T, H/16, W/16] of ``num_frames`` frames, holding one clip of them at a time."""
         moments = [
-            self.model._encode_clip(self._pixels(clip, num_frames, where))
+            self.model._encode_clip(self._pixels(clip, num_frames))
             for clip in clips_of(blocks, num_frames, size, where)
         ]
         joined = torch.cat(moments, dim=2)
@@ -204,7 +209,7 @@ class _VideoVae(_Session):
         posterior = DiagonalGaussianDistribution(joined)
         return torch.as_tensor(posterior.sample(generator=torch.Generator().manual_seed(POSTERIOR_SEED)))
 
-    def _pixels(self, clip: Frames, num_frames: int, where: str) -> torch.Tensor:
+    def _pixels(self, clip: Frames, num_frames: int) -> torch.Tensor:
         device = torch.device(self.spec.device)
         pixels = torch.from_numpy(clip).to(device).permute(3, 0, 1, 2)[None]
         mean = torch.tensor(PIXEL_MEAN, device=device).view(1, -1, 1, 1, 1)
@@ -243,7 +248,7 @@ class _AudioVae(_Session):
         wave = block.data
         if wave.ndim != 2 or wave.shape[0] != AUDIO_CHANNELS or wave.dtype != np.float32 or not wave.shape[1]:
             refuse_media(where, f"a waveform {wave.dtype} {list(wave.shape)}", "float32 [2, samples]")
-        samples = torch.from_numpy(np.ascontiguousarray(wave)).to(self.spec.device)[:, None]
+        samples = torch.from_numpy(np.array(wave, order="C")).to(self.spec.device)[:, None]
         latents = self.model.encode(samples, return_dict=False)[0].mode().float().cpu()
         mean = torch.tensor(self.model.config.latents_mean).view(1, -1, 1)
         std = torch.tensor(self.model.config.latents_std).view(1, -1, 1)

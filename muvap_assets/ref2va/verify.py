@@ -26,30 +26,29 @@ from muvap_assets.ref2va.geometry import target_audio_latents, target_video_shap
 from muvap_assets.ref2va.records import (
     AUDIO_ROWS,
     DIGESTS_KEY,
+    SUMMARIES_KEY,
     VISUAL_ROWS,
     Record,
     from_row,
     open_shard,
     record_digests,
+    row_summary,
 )
 
 _AGAIN = "Encode the row again."
 
 
-def verify_row_file(
-    path: Path, *, declared: Sequence[ReferenceGeometry] | None = None, digests: Sequence[dict[str, str]] | None = None
-) -> list[Violation]:
+def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None = None) -> list[Violation]:
     """Everything wrong with a file of encoded rows, read back in full; empty where it may be published.
 
     Checked are: readable as Parquet, one of the two schemas with its id in metadata and column, one row group a row, shapes
     (vae_latent [24, T, H/16, W/16], audio_latent [2, 32, T_audio], visual rows [N, 96], audio rows [M, 32], text [L, D]),
     float32, row counts against each reference's geometry, tags aligned and binary, every value finite, and every tensor
-    equal to what was encoded, by the digests in the file's metadata.
+    equal to what was encoded, by the digests of the arrays in memory that the writer put into the file's metadata.
 
     Args:
         path: the file.
         declared: the references' geometry as the manifest gives it, in order, where it is known (one-row files).
-        digests: of each row's tensors as they were encoded, where they are known; the file's own are checked always.
     """
     try:
         shard = open_shard(path)
@@ -63,7 +62,9 @@ def verify_row_file(
                 _finding(ViolationCode.COUNT_MISMATCH, path, None, None, shape, "one row group a row, at least one")
             )
             return found
-        stored = _stored_digests(shard.metadata.metadata or {}, shard.num_row_groups)
+        metadata = shard.metadata.metadata or {}
+        stored = _stored_list(metadata, DIGESTS_KEY, shard.num_row_groups)
+        summaries = _stored_list(metadata, SUMMARIES_KEY, shard.num_row_groups)
         if stored is None:
             found.append(
                 _finding(
@@ -82,9 +83,13 @@ def verify_row_file(
                 found.append(_finding(ViolationCode.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
                 continue
             found += _verify_record(path, record, declared)
-            for known in (stored, digests):
-                if known is not None:
-                    found += _verify_digests(path, record, known[index])
+            if summaries is not None and summaries[index] != row_summary(record):
+                required = "the summary of its columns"
+                found.append(
+                    _finding(ViolationCode.SCHEMA_MISMATCH, path, record, None, "another row's summary", required)
+                )
+            if stored is not None:
+                found += _verify_digests(path, record, stored[index])
     return found
 
 
@@ -186,9 +191,9 @@ def _reference_problem(reference: ReferenceGeometry) -> str | None:
     return None
 
 
-def _stored_digests(metadata: dict[bytes, bytes], rows: int) -> list[dict[str, str]] | None:
+def _stored_list(metadata: dict[bytes, bytes], key: bytes, rows: int) -> list[dict[str, Any]] | None:
     try:
-        stored = json.loads(metadata[DIGESTS_KEY])
+        stored = json.loads(metadata[key])
     except (KeyError, ValueError):
         return None
     return stored if isinstance(stored, list) and len(stored) == rows else None

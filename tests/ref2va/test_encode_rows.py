@@ -1,6 +1,7 @@
 """Encoding rows: what is made again, what is kept, and what a kill, a bad row or a second process changes: nothing else."""
 
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -15,10 +16,11 @@ import numpy as np
 import pytest
 from encoder_rows import FakeEncoder, audio, frames, image, row, tree, video
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.errors import EncodeError, MediaError, ViolationCode
 from muvap_assets.ref2va.contract import Format, Geometry, Size
 from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
 from muvap_assets.ref2va.encoder import Component, EncoderFingerprint, Stage
+from muvap_assets.ref2va.prefetch import stage_media
 from muvap_assets.ref2va.records import read_shard
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
@@ -285,6 +287,19 @@ def test_an_oversized_presentation_is_rejected_by_its_plan_before_anything_is_lo
 # --- progress, sharing, kills ------------------------------------------------------------------------------------------
 
 
+def test_the_encoders_own_limit_holds_too(store):
+    encoder = FakeEncoder()
+    encoder.max_presentation_tokens = 50
+    report = encode_rows([row("a", image(1), caption="x" * 41)], encoder, store)
+    assert "required are at most 50" in report.violations[0].message()
+
+
+def test_findings_survive_a_process_pool():
+    error = EncodeError(ViolationCode.DEVICE_MEMORY, "row a", found="f", required="r", hint="h")
+    again = pickle.loads(pickle.dumps(error))
+    assert (str(again), again.code) == (str(error), error.code)
+
+
 def test_progress_names_stage_and_row_and_counts_to_the_end(store):
     seen = []
     encode_rows(three_rows(), FakeEncoder(), store, progress=seen.append)
@@ -387,6 +402,39 @@ def test_eight_rows_load_each_component_once_and_each_is_gone_before_the_next(ti
     assert tiny_encoder.loads == Counter(dict.fromkeys(Component, 1))
     assert len(alive) == 3
     assert all(reference() is None for reference in alive)
+
+
+@pytest.mark.parametrize("kind", ["fake", "real"])
+def test_fake_and_real_encoder_keep_one_contract(kind, request, store):
+    encoder = FakeEncoder() if kind == "fake" else request.getfixturevalue("tiny_encoder")
+    one = row("a", image(1), audio(2), video(3, count=30, sound=1700))
+    plan = encoder.plan_tokens(one.caption, [reference.presented for reference in one.references])
+    for component in Component:
+        with encoder.loaded(component) as loaded:
+            for stage in component.stages:
+                media = stage_media(stage, one, encoder.conditioner_frames)
+                tensors = loaded.encode(stage, one, media, 0)
+                shapes = {name: (str(values.dtype), values.shape) for name, values in tensors.items()}
+                assert (
+                    shapes
+                    == {
+                        Stage.TARGET_VIDEO: {"vae_latent": ("float32", (24, 7, 4, 8))},
+                        Stage.TARGET_AUDIO: {"audio_latent": ("float32", (2, 32, 37))},
+                        Stage.REFERENCE_VISUAL: {
+                            "ref_visual_rows": ("float32", (6 + 7 * 6, 96)),
+                            "ref_visual_geometry": ("int64", (2, 3)),
+                        },
+                        Stage.REFERENCE_AUDIO: {
+                            "ref_audio_rows": ("float32", (2 * (12 + 3), 32)),
+                            "ref_audio_latents": ("int64", (2,)),
+                        },
+                        Stage.TEXT: {
+                            "text_embedding": ("float32", (plan.total, 32)),
+                            "text_token_tags": ("int64", (plan.total,)),
+                        },
+                    }[stage]
+                )
+                assert all(values.flags.c_contiguous for values in tensors.values())
 
 
 @pytest.mark.parametrize("format", list(Format))

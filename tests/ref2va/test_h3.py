@@ -4,16 +4,19 @@ import gc
 import json
 import shutil
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from encoder_rows import audio, frames, image, row, video, waveform
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from muvap_assets.errors import ConfigError, EncodeError, ViolationCode
-from muvap_assets.ref2va.contract import Format, Geometry, ReferenceKind, Size
+from muvap_assets.ref2va.contract import Format, Geometry, PresentedReference, ReferenceKind, Size
 from muvap_assets.ref2va.encoder import Component, EncoderSpec, Stage
 from muvap_assets.ref2va.geometry import target_audio_latents, target_audio_samples
 from muvap_assets.ref2va.prefetch import stage_media
@@ -37,6 +40,13 @@ def plain_audio_vae(tiny_checkpoint):
 
     with pytest.warns(FutureWarning, match="weight_norm"):
         return AutoencoderKLMiniMaxH3Audio.from_pretrained(tiny_checkpoint / "audio_vae").eval()
+
+
+@pytest.fixture(scope="session")
+def presentation(tiny_spec):
+    from muvap_assets.ref2va.h3 import open_presentation
+
+    return open_presentation(tiny_spec)
 
 
 def encode(encoder, stage, one):
@@ -297,8 +307,6 @@ def test_target_frames_that_are_not_what_the_row_promises_are_refused(tiny_encod
         "size": frames(1, 22, Size(64, 64)),
         "dtype": frames(1, 22, Size(128, 64)).astype(np.float32),
     }[change]
-    from dataclasses import replace
-
     one = replace(row(), target_frames=lambda: iter([made]))
     with pytest.raises(EncodeError, match="required"):
         encode(tiny_encoder, Stage.TARGET_VIDEO, one)
@@ -317,6 +325,39 @@ def test_the_token_plan_counts_every_part(tiny_encoder):
     # "<Audio 1>: " has no vision block and none of its text is merged: one token a byte.
     assert plan.reference_tokens[2] == len("<Audio 1>: ")
     assert tiny_encoder.loads == {}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    kind=st.sampled_from([ReferenceKind.IMAGE, ReferenceKind.VIDEO]),
+    size=st.builds(Size, st.integers(1, 10).map(lambda n: 32 * n), st.integers(1, 10).map(lambda n: 32 * n)),
+    count=st.integers(13, 50),
+)
+def test_the_plan_of_any_size_equals_what_the_processor_makes_of_its_pixels(presentation, kind, size, count):
+    """``vision`` raises where the processor's grids are not the planned ones, so going through is the proof."""
+    count = count if kind is ReferenceKind.VIDEO else 1
+    reference = PresentedReference(kind=kind, size=size, frames=count)
+    sampled = list(presentation.sample(count)[0]) if kind is ReferenceKind.VIDEO else [0]
+    tensors = presentation.vision([reference], {0: np.zeros((len(sampled), size.height, size.width, 3), np.uint8)})
+    grid = next(value for name, value in tensors.items() if name.endswith("grid_thw"))
+    _, tags = presentation.tokens("", [reference])
+    # Two of a block's rows are its start and end; four patches merge into one of the others.
+    assert tags.count(0) == int(grid.prod()) // 4 + 2 * int(grid[0, 0])
+
+
+def test_one_clip_of_a_target_is_in_memory_at_a_time(tiny_encoder):
+    alive = []
+
+    def blocks():
+        for start in range(0, 124, 17):
+            block = frames(1, min(17, 124 - start), Size(32, 32))
+            alive.append(weakref.ref(block))
+            assert sum(reference() is not None for reference in alive) <= 3
+            yield block
+            del block
+
+    one = replace(row(geometry=Geometry(32, 32, 124)), target_frames=blocks)
+    assert encode(tiny_encoder, Stage.TARGET_VIDEO, one)["vae_latent"].shape == (24, 37, 2, 2)
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------------
@@ -467,8 +508,6 @@ def test_the_hub_is_never_asked(tiny_spec, monkeypatch):
 
 
 def test_the_fingerprint_of_a_stage_changes_with_what_the_stage_depends_on_and_nothing_else(broken):
-    from dataclasses import replace
-
     from muvap_assets.ref2va.encoder import fingerprint_of
 
     spec = EncoderSpec(checkpoint=broken, device="cpu")
@@ -514,7 +553,5 @@ def test_unchanged_weights_are_hashed_once_for_all_runs(tiny_spec, tmp_path):
 
 
 def test_a_reference_with_sound_it_does_not_declare_is_refused():
-    from dataclasses import replace
-
     with pytest.raises(ConfigError, match="none of its sound"):
         replace(video(sound=100), kind=ReferenceKind.VIDEO)

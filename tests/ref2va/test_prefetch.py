@@ -6,9 +6,13 @@ from contextlib import closing
 
 import numpy as np
 import pytest
+from encoder_rows import image, row
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from muvap_assets.ref2va.encoder import MediaBlock
-from muvap_assets.ref2va.prefetch import prepared_ahead
+from muvap_assets.ref2va.contract import ReferenceKind, Size
+from muvap_assets.ref2va.encoder import MediaBlock, ReferenceInput, Stage
+from muvap_assets.ref2va.prefetch import clips_of, prepared_ahead, stage_media
 
 
 def block(value):
@@ -93,3 +97,37 @@ def test_the_device_waits_only_for_the_first_source():
             waits.append(time.monotonic() - before)
             time.sleep(0.2)
     assert sum(waits[1:]) < 0.1
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 60), st.lists(st.integers(1, 25), min_size=1))
+def test_blocks_of_any_length_become_clips_of_17(count, cuts):
+    pixels = np.arange(count, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 4, 4, 3), np.uint8)
+    blocks, start = [], 0
+    while start < count:
+        blocks.append(pixels[start : start + cuts[len(blocks) % len(cuts)]])
+        start += len(blocks[-1])
+    clips = list(clips_of(iter(blocks), count, Size(4, 4), "row"))
+    assert [len(clip) for clip in clips] == [17] * (count // 17) + [count % 17] * bool(count % 17)
+    assert np.array_equal(np.concatenate(clips), pixels)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(13, 60), st.integers(1, 25), st.data())
+def test_the_text_stage_reads_the_frames_the_conditioner_asks_for_and_no_block_after_them(count, block_frames, data):
+    indices = sorted(data.draw(st.sets(st.integers(0, count - 1), min_size=1)))
+    pixels = np.arange(count, dtype=np.uint8)[:, None, None, None] + np.zeros((1, 32, 32, 3), np.uint8)
+    read = []
+
+    def blocks():
+        for start in range(0, count, block_frames):
+            read.append(start)
+            yield pixels[start : start + block_frames]
+
+    reference = ReferenceInput(
+        kind=ReferenceKind.VIDEO, size=Size(32, 32), num_frames=count, visual_digest="v", frames=blocks
+    )
+    media = stage_media(Stage.TEXT, row("a", image(), reference), lambda frames: tuple(indices))
+    found = np.concatenate([each.data for each in media if each.reference == 1])
+    assert np.array_equal(found, pixels[indices])
+    assert read[-1] <= indices[-1]

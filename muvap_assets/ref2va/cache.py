@@ -1,0 +1,297 @@
+"""The Parquet cache index of a published dataset: built from footers, verified against the disk, opened by the dataset.
+
+    <root>/map_style_cache/index.arrow      what our reader uses; relative, part of the version
+    <root>/map_style_cache/file_info.pkl    what the training side reads: absolute real paths, row counts
+    <root>/map_style_cache/stamps.json      when each shard's bytes were last hashed: {path: mtime in ns}
+
+The last two say something about one place on one machine; they are written for the place a dataset is published at, and
+``rebuild_index`` writes them again where it was moved. A file whose size is the index's and whose time is its stamp is taken
+for unchanged and not read; ``full`` reads everything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields
+from enum import Enum
+from pathlib import Path
+
+from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.ref2va.contract import Format
+from muvap_assets.ref2va.file_info import read_file_info, write_file_info
+from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, write_training
+from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, read_index_file, write_index_file
+from muvap_assets.ref2va.shard_scan import Watch, each_path, mixture, read_shard_row, scan_shards
+from muvap_assets.ref2va.shard_tree import check_root, finding, read_tree
+
+CACHE_FOLDER = "map_style_cache"
+INDEX_NAME, PICKLE_NAME, STAMPS_NAME = (
+    f"{CACHE_FOLDER}/{name}" for name in ("index.arrow", "file_info.pkl", "stamps.json")
+)
+
+
+class Depth(Enum):
+    """How much of a dataset a verification reads."""
+
+    LISTING = "listing"  # names, sizes and the index's own files
+    CHANGED = "changed"  # and the bytes of every shard whose time is not its stamp
+    FULL = "full"  # and the bytes of every shard
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexVerdict:
+    """What a verification found. The shards in ``read`` were hashed, ``unchanged`` taken for unchanged by size and time."""
+
+    violations: tuple[Violation, ...]
+    shards: int
+    total_bytes: int
+    read: tuple[str, ...]
+    unchanged: int
+
+
+def write_index(root: Path, index: DatasetIndex) -> None:
+    """Write ``index.arrow``, in one step."""
+    _replace(root / INDEX_NAME, lambda path: write_index_file(path, index))
+
+
+def place_index(root: Path, index: DatasetIndex, place: Path | None = None) -> None:
+    """Write what depends on the place: the pickle for ``place``, and the stamps of the shards as they lie below ``root``."""
+    files = _absolute_paths(index, place or root)
+    _replace(root / PICKLE_NAME, lambda path: write_file_info(path, files, [row.rows for row in index.rows]))
+    stamps = {row.path: (root / row.path).stat().st_mtime_ns for row in index.rows}
+    _replace(root / STAMPS_NAME, lambda path: _write_text(path, json.dumps(stamps, indent=0)))
+
+
+def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None = None) -> DatasetIndex:
+    """Index a dataset anew where it lies: after moving it, after changing it, or where an index is missing.
+
+    Raises:
+        ValidationError: see :func:`scan_shards`; the old index is left as it is.
+    """
+    index = scan_shards(root, workers=workers, watch=watch)
+    write_index(root, index)
+    place_index(root, index)
+    training = root / TRAINING_NAME
+    if training.is_file():
+        section = moved_training(read_training(training), root.resolve())
+        _replace(training, lambda path: write_training(path, section))
+    return index
+
+
+def open_index(root: Path, *, require_existing: bool = False) -> DatasetIndex:
+    """The index of a dataset, if it fits what lies there by names and sizes; no shard is read.
+
+    A missing index is built, unless ``require_existing``. One that does not fit is never repaired in silence.
+
+    Raises:
+        ValidationError: the index is missing though required, damaged, planted, of another place, or not what lies there.
+    """
+    missing = [name for name in (INDEX_NAME, PICKLE_NAME) if not (root / name).is_file()]
+    if missing and not require_existing:
+        return rebuild_index(root)
+    verdict = verify_index(root, depth=Depth.LISTING)
+    if verdict.violations:
+        raise ValidationError(f"index of {root}", verdict.violations)
+    return read_index(root)
+
+
+def read_index(root: Path) -> DatasetIndex:
+    """The index as it is written, not compared with anything.
+
+    Raises:
+        FormatError: it is missing or damaged.
+    """
+    return read_index_file(root / INDEX_NAME)
+
+
+def verify_index(
+    root: Path,
+    *,
+    place: Path | None = None,
+    depth: Depth = Depth.CHANGED,
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> IndexVerdict:
+    """Compare a dataset with its index: file set, sizes, counts, digests, one schema, paths inside the root.
+
+    Args:
+        root: the dataset, possibly still staged.
+        place: the path its pickle is written for; ``root`` itself by default.
+        depth: how much is read.
+        workers: threads; one a core by default.
+        watch: told about progress.
+    """
+    tree = read_tree(root)
+    place = (place or root).resolve()
+    violations = [*check_root(place), *tree.violations]
+    missing = [name for name in (INDEX_NAME, PICKLE_NAME) if not (root / name).is_file()]
+    violations += [_no_index(root, name) for name in missing]
+    index = None
+    if INDEX_NAME not in missing:
+        try:
+            index = read_index(root)
+        except (FormatError, ConfigError) as error:
+            violations.append(_invalid(root, INDEX_NAME, str(error)))
+    if index is None:
+        return IndexVerdict(
+            violations=tuple(violations), shards=len(tree.shards), total_bytes=0, read=tree.shards, unchanged=0
+        )
+    if PICKLE_NAME not in missing:
+        violations += _compare_pickle(root, index, place)
+    violations += _compare_names(root, index, tree.shards)
+    known = {row.path: row for row in index.rows}
+    stamps = _read_stamps(root) if depth is Depth.CHANGED else {}
+    doubtful = []
+    for path in (path for path in tree.shards if path in known):
+        status = (root / path).stat()
+        if status.st_size != known[path].bytes:
+            violations.append(_changed(path, f"{status.st_size:,} bytes", f"{known[path].bytes:,}"))
+        elif depth is Depth.FULL or (depth is Depth.CHANGED and stamps.get(path) != status.st_mtime_ns):
+            doubtful.append(path)
+    for found in each_path(lambda path: _compare_shard(root, known[path], index.format), doubtful, workers, watch):
+        violations += found
+    return IndexVerdict(
+        violations=tuple(violations),
+        shards=len(tree.shards),
+        total_bytes=sum(row.bytes for row in index.rows),
+        read=tuple(doubtful),
+        unchanged=len(tree.shards) - len(doubtful) if depth is Depth.CHANGED else 0,
+    )
+
+
+def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Violation]:
+    result = read_shard_row(root, known.path)
+    if isinstance(result, Violation):
+        return [result]
+    row, found = result
+    if found is not format:
+        return [mixture(known.path, {found: 1}, format)]
+    if row.sha256 != known.sha256:
+        return [
+            finding(
+                ViolationCode.DIGEST_MISMATCH,
+                known.path,
+                found=f"sha256 {row.sha256[:12]}...",
+                required=f"required is {known.sha256[:12]}... as published",
+                hint="Restore the shard, or publish the dataset again.",
+            )
+        ]
+    return [
+        _changed(known.path, f"{field.name} {getattr(row, field.name)}", f"{getattr(known, field.name)}")
+        for field in fields(IndexedRow)
+        if getattr(row, field.name) != getattr(known, field.name)
+    ]
+
+
+def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> list[Violation]:
+    listed, lying = {row.path for row in index.rows}, set(shards)
+    found = [
+        finding(
+            ViolationCode.SHARD_MISSING,
+            path,
+            found="it is not there",
+            required="required is every shard the index lists",
+            hint=f"Restore it; if the dataset was changed on purpose, run `muvap index rebuild {root}`.",
+        )
+        for path in sorted(listed - lying)
+    ]
+    return found + [
+        finding(
+            ViolationCode.SHARD_STRAY,
+            path,
+            found="a shard the index does not list",
+            required="required are exactly the indexed shards",
+            hint=f"Remove it; if it was added on purpose, run `muvap index rebuild {root}`.",
+        )
+        for path in sorted(lying - listed)
+    ]
+
+
+def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Violation]:
+    try:
+        files, counts = read_file_info(root / PICKLE_NAME)
+    except FormatError as error:
+        return [_invalid(root, PICKLE_NAME, str(error))]
+    if counts != tuple(row.rows for row in index.rows):
+        return [_invalid(root, PICKLE_NAME, f"row counts of {len(counts)} files that are not the index's")]
+    required = _absolute_paths(index, place)
+    if files == required:
+        return []
+    other = files[0].removesuffix(f"/{index.rows[0].path}") if files else ""
+    if other and files == _absolute_paths(index, Path(other)):
+        return [
+            finding(
+                ViolationCode.INDEX_MOVED,
+                PICKLE_NAME,
+                found=f"written for {other}",
+                required=f"required is {place}, where the dataset lies now",
+                hint=f"It was moved or copied: run `muvap index rebuild {root}`.",
+            )
+        ]
+    return [_invalid(root, PICKLE_NAME, f"paths of {len(files)} files that are not the index's")]
+
+
+def _absolute_paths(index: DatasetIndex, place: Path) -> tuple[str, ...]:
+    real = str(place.resolve())
+    return tuple(f"{real}/{row.path}" for row in index.rows)
+
+
+def _changed(path: str, found: str, required: str) -> Violation:
+    return finding(
+        ViolationCode.SHARD_CHANGED,
+        path,
+        found=found,
+        required=f"required is {required} by the index",
+        hint="Restore the shard, or publish the dataset again.",
+    )
+
+
+def _no_index(root: Path, name: str) -> Violation:
+    return finding(
+        ViolationCode.INDEX_MISSING,
+        name,
+        found="it is not there",
+        required="required is an existing index",
+        hint=f"Run `muvap index rebuild {root}`, or open the dataset without require_existing.",
+    )
+
+
+def _invalid(root: Path, name: str, found: str) -> Violation:
+    return finding(
+        ViolationCode.INDEX_INVALID,
+        name,
+        found=found,
+        required="required is the index of this dataset",
+        hint=f"Find out what wrote there, then run `muvap index rebuild {root}`.",
+    )
+
+
+def _read_stamps(root: Path) -> dict[str, int]:
+    try:
+        stamps = json.loads((root / STAMPS_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # without stamps everything is read, which is right and only slower
+    return stamps if isinstance(stamps, dict) else {}
+
+
+def _replace(path: Path, write: Callable[[Path], None]) -> None:
+    """Write a file beside ``path``, sync it, and put it in its place in one step."""
+    path.parent.mkdir(exist_ok=True)
+    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    try:
+        write(scratch)
+        descriptor = os.open(scratch, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text + "\n", encoding="utf-8")

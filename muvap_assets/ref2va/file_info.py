@@ -1,0 +1,65 @@
+"""``map_style_cache/file_info.pkl``: the pickle the training side reads, written by us and read with nothing to run.
+
+It holds (tuple of absolute real paths sorted by path, tuple of row counts), as the facts describe the reader. A pickle may
+name any function to be called on loading; this loader knows no function at all.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from muvap_assets.errors import FormatError
+
+FileInfo = tuple[tuple[str, ...], tuple[int, ...]]
+_PROTOCOL = 4  # every Python the reader runs on has it
+
+
+def write_file_info(path: Path, files: Sequence[str], counts: Sequence[int]) -> None:
+    """Write the two tuples; the same values give the same bytes."""
+    path.write_bytes(pickle.dumps((tuple(files), tuple(counts)), protocol=_PROTOCOL))
+
+
+def read_file_info(path: Path) -> FileInfo:
+    """The paths and row counts.
+
+    Raises:
+        FormatError: it is damaged, or holds anything but tuples and lists of strings and integers; nothing of it has run.
+    """
+    try:
+        with path.open("rb") as stream:
+            value = _PlainUnpickler(stream).load()
+    except FormatError as error:
+        raise FormatError(f"{path}: {error}") from None
+    # A damaged pickle ends in whatever its bytes happen to ask for.
+    except Exception as error:
+        raise _refused(path, f"it is no readable pickle ({type(error).__name__}: {error})") from error
+    match value:
+        case (tuple() | list() as files, tuple() | list() as counts) if isinstance(value, tuple | list):
+            if all(type(name) is str for name in files) and all(type(count) is int for count in counts):
+                return tuple(files), tuple(counts)
+    raise _refused(path, f"it holds {type(value).__name__}")
+
+
+def _refused(path: Path, found: str) -> FormatError:
+    return FormatError(
+        f"{path}: {found}, required are a tuple of paths and a tuple of row counts. Do not load it elsewhere either; run "
+        f"`muvap index rebuild {path.parent.parent}`."
+    )
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Builds containers, strings and numbers; whatever names a global or an outside object is refused."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        """Refuse: a global is a function or class that loading would call."""
+        raise FormatError(
+            f"it asks for {module}.{name} to be called, required are plain tuples of strings and integers. Somebody planted "
+            "it: nothing was run. Delete it, find out who wrote there, and rebuild the index with `muvap index rebuild`."
+        )
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        """Refuse: a persistent id stands for an object outside the file."""
+        raise FormatError(f"it refers to an outside object {pid!r}, required are plain tuples. Rebuild the index.")

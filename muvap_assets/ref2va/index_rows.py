@@ -1,0 +1,203 @@
+"""What the index knows of a shard, and the Arrow file it is kept in.
+
+``index.arrow`` is an Arrow IPC file, one row a shard, sorted by path:
+
+    path string, rows int64, bucket string, bytes int64, sha256 string, id string, num_frames int64, latent_frames int64,
+    text_tokens int64, joint_length int64, audio_latents int64, references list<struct of ReferenceGeometry>
+
+with the shards' schema id in its metadata. Paths are relative to the dataset's root, with ``/``: the file is the same
+wherever the dataset lies. It is no Parquet file, so that no reader sweeps it in as a shard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.ref2va.contract import (
+    AUDIO_CHANNELS,
+    AUDIO_ROW_WIDTH,
+    CLIP_FRAMES,
+    CLIP_LATENTS,
+    FRAME_REMAINDER,
+    SPATIAL_FACTOR,
+    VIDEO_CHANNELS,
+    VISUAL_ROW_WIDTH,
+    Format,
+    Geometry,
+    ReferenceGeometry,
+)
+from muvap_assets.ref2va.geometry import (
+    bucket_name,
+    joint_sequence_length,
+    parse_bucket_name,
+    target_audio_latents,
+    video_latent_frames,
+)
+from muvap_assets.ref2va.records import AUDIO_ROWS, SCHEMA_KEY, VISUAL_ROWS
+from muvap_assets.ref2va.sampler import bucket_sizes
+
+FORMATS = {format.schema_id: format for format in Format}
+_REFERENCE_FIELDS = tuple(field.name for field in fields(ReferenceGeometry))
+_TYPES = {"str": pa.string(), "bool": pa.bool_(), "int": pa.int64()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedRow:
+    """One shard of one row.
+
+    ``bytes`` is the file's size, ``sha256`` of its bytes; ``num_frames`` are pixels' frames at 24 fps, ``latent_frames`` and
+    ``audio_latents`` the target's; ``text_tokens`` the presentation's; ``joint_length`` rows of the joint sequence.
+    """
+
+    path: str
+    rows: int
+    bucket: str
+    bytes: int
+    sha256: str
+    id: str
+    num_frames: int
+    latent_frames: int
+    text_tokens: int
+    joint_length: int
+    audio_latents: int
+    references: tuple[ReferenceGeometry, ...]
+
+    @property
+    def geometry(self) -> Geometry:
+        """The canvas and frame count its bucket names."""
+        return parse_bucket_name(self.bucket)
+
+    def cropped_length(self, num_frames: int | None) -> int:
+        """Rows of the joint sequence with the target cut to ``num_frames``; ``None`` leaves it whole."""
+        if num_frames is None:
+            return self.joint_length
+        cropped = replace(self.geometry, num_frames=num_frames)
+        return joint_sequence_length(self.text_tokens, self.references, cropped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DatasetIndex:
+    """The rows of a dataset, sorted by path, all of one format."""
+
+    format: Format
+    rows: tuple[IndexedRow, ...]
+
+    @property
+    def buckets(self) -> tuple[tuple[str, int], ...]:
+        """Names and row counts of the buckets, in the order of their rows."""
+        return bucket_sizes([row.bucket for row in self.rows])
+
+    @property
+    def lengths(self) -> list[int]:
+        """Joint sequence length of every row."""
+        return [row.joint_length for row in self.rows]
+
+
+_SCHEMA = pa.schema(
+    [pa.field(field.name, _TYPES[str(field.type)]) for field in fields(IndexedRow) if field.name != "references"]
+    + [
+        pa.field(
+            "references",
+            pa.list_(pa.struct([pa.field(f.name, _TYPES[str(f.type)]) for f in fields(ReferenceGeometry)])),
+        )
+    ]
+)
+
+
+def written_geometry(shape: Sequence[int]) -> Geometry:
+    """The target's geometry by the shape [24, T, H/16, W/16] its latents were written in: the only source of a bucket.
+
+    Raises:
+        ConfigError: no geometry gives that shape.
+    """
+    if len(shape) == 4 and shape[0] == VIDEO_CHANNELS:
+        frames = (shape[1] - 2) // CLIP_LATENTS * CLIP_FRAMES + FRAME_REMAINDER
+        if shape[1] >= 2 and video_latent_frames(frames) == shape[1]:
+            return Geometry(shape[3] * SPATIAL_FACTOR, shape[2] * SPATIAL_FACTOR, frames)
+    raise ConfigError(
+        f"vae_latent: shape {list(shape)}, required is [{VIDEO_CHANNELS}, 5 * n + 2, H/16, W/16]. Encode the row again."
+    )
+
+
+def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict[str, Any]) -> IndexedRow:
+    """The index's row of a shard, from the summary in its footer.
+
+    Raises:
+        ConfigError: the summary's tensors do not fit one another.
+        KeyError, TypeError, ValueError: it is no summary.
+    """
+    shapes = {name: tuple(map(int, shape)) for name, shape in summary["shapes"].items()}
+    geometry = written_geometry(shapes["vae_latent"])
+    references = tuple(
+        ReferenceGeometry(**dict(zip(_REFERENCE_FIELDS, values, strict=True))) for values in summary["references"]
+    )
+    required = {
+        "audio_latent": (AUDIO_CHANNELS, AUDIO_ROW_WIDTH, target_audio_latents(geometry.num_frames)),
+        VISUAL_ROWS[format]: (sum(reference.visual_rows for reference in references), VISUAL_ROW_WIDTH),
+        AUDIO_ROWS[format]: (sum(reference.audio_rows for reference in references), AUDIO_ROW_WIDTH),
+    }
+    for name, shape in required.items():
+        if shapes[name] != shape:
+            raise ConfigError(f"{name}: shape {list(shapes[name])}, required is {list(shape)}. Encode the row again.")
+    if Geometry(*summary["geometry"]) != geometry:
+        raise ConfigError(
+            f"its columns say {bucket_name(Geometry(*summary['geometry']))}, required is {bucket_name(geometry)} by the "
+            "written latents. Encode the row again."
+        )
+    tokens = shapes["text_embedding"][0]
+    return IndexedRow(
+        path=path,
+        rows=1,
+        bucket=bucket_name(geometry),
+        bytes=size,
+        sha256=sha256,
+        id=str(summary["id"]),
+        num_frames=geometry.num_frames,
+        latent_frames=shapes["vae_latent"][1],
+        text_tokens=tokens,
+        joint_length=joint_sequence_length(tokens, references, geometry),
+        audio_latents=shapes["audio_latent"][2],
+        references=references,
+    )
+
+
+def write_index_file(path: Path, index: DatasetIndex) -> None:
+    """Write ``index.arrow``; the same rows give the same bytes."""
+    columns = {name: [getattr(row, name) for row in index.rows] for name in _SCHEMA.names if name != "references"}
+    columns["references"] = [
+        [dict(zip(_REFERENCE_FIELDS, astuple(reference), strict=True)) for reference in row.references]
+        for row in index.rows
+    ]
+    table = pa.table(columns, schema=_SCHEMA.with_metadata({SCHEMA_KEY: index.format.schema_id.encode()}))
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def read_index_file(path: Path) -> DatasetIndex:
+    """What ``index.arrow`` holds.
+
+    Raises:
+        FormatError: it is damaged, or of another schema.
+    """
+    hint = f"Run `muvap index rebuild {path.parent.parent}`."
+    try:
+        with pa.OSFile(str(path)) as source:
+            table = pa.ipc.open_file(source).read_all()
+        table.validate(full=True)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path}: not readable as Arrow ({error}), required is an index. {hint}") from error
+    schema_id = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
+    if not table.schema.equals(_SCHEMA) or schema_id not in FORMATS:
+        raise FormatError(
+            f"{path}: columns {table.schema.names} for schema {schema_id!r}, required is an index of this version. {hint}"
+        )
+    rows = table.to_pylist()
+    for row in rows:
+        row["references"] = tuple(ReferenceGeometry(**reference) for reference in row["references"])
+    return DatasetIndex(format=FORMATS[schema_id], rows=tuple(IndexedRow(**row) for row in rows))

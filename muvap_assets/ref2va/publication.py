@@ -1,0 +1,278 @@
+"""Putting finished rows together as the dataset a trainer opens, and checking all of it before anyone may.
+
+    rows of the manifest, in its order          each a finished one-row file of the row store
+      -> bucket=<W>x<H>-<N>f/data_<8 digits>.parquet     hard links, numbered by manifest order within the bucket
+      -> map_style_cache/index.arrow, dataset.json       the same wherever the dataset lies
+      -> file_info.pkl, stamps.json, training.yaml       for the place it is published at
+
+All rows or nothing. Belongs here: assembling and checking. Staging and publishing are ``publish``'s.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.layout import Artifact
+from muvap_assets.publish import Outcome, content_version, run_checked, write_json
+from muvap_assets.ref2va.cache import PICKLE_NAME, STAMPS_NAME, place_index, write_index
+from muvap_assets.ref2va.capacities import propose
+from muvap_assets.ref2va.contract import Format
+from muvap_assets.ref2va.handover import TRAINING_NAME, training_section, write_training
+from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow
+from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
+from muvap_assets.ref2va.shard_scan import Watch, each_path, index_file
+from muvap_assets.ref2va.shard_tree import check_root, shard_name
+
+DATASET_NAME = "dataset.json"
+LOCATION_DEPENDENT = (PICKLE_NAME, STAMPS_NAME, TRAINING_NAME)
+_NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRow:
+    """A row of the manifest and the file it became.
+
+    Attributes:
+        sample_id: its id.
+        path: its file in the row store; ``None``, or a path where nothing stands, if it is not finished.
+        row: where the manifest has it, for messages.
+        reason: why it is not finished, where that is known.
+    """
+
+    sample_id: str
+    path: Path | None
+    row: int | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublicationOptions:
+    """What a published dataset says about itself.
+
+    ``max_presentation_tokens`` is the limit its rows were admitted under; ``capacities`` how many are proposed.
+    ``provenance`` are plain JSON values: versions of inputs, parameters, code version, the encoder's fingerprint; no clock,
+    host or path.
+    """
+
+    format: Format
+    max_presentation_tokens: int = 65_536
+    capacities: int = 4
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A staged dataset, and the place everything in it was written for."""
+
+    index: DatasetIndex
+    place: Path
+
+
+def publish_dataset(
+    artifact: Artifact,
+    rows: Sequence[FinishedRow],
+    options: PublicationOptions,
+    *,
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> Outcome[Assembled]:
+    """Stage, check and publish a dataset as a version of ``artifact``; see :func:`assemble` and ``publish.run_checked``.
+
+    Raises:
+        ValidationError: a row is not finished; nothing was published.
+        PublishError: the disk is full, or something else stands where the version would go.
+    """
+    return run_checked(
+        artifact,
+        build=lambda folder: assemble(folder, rows, options, place=artifact.version, workers=workers, watch=watch),
+        check=lambda folder, made: verify_dataset(folder, rows=rows_in_store(rows), place=made.place, workers=workers),
+        declared=PUBLICATION_CHECKS,
+        location_dependent=LOCATION_DEPENDENT,
+    )
+
+
+def assemble(
+    folder: Path,
+    rows: Sequence[FinishedRow],
+    options: PublicationOptions,
+    *,
+    place: Callable[[str], Path],
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> Assembled:
+    """Write a dataset of all ``rows`` into ``folder``.
+
+    Args:
+        folder: empty, staged.
+        rows: every row of the manifest, in its order.
+        options: what the dataset says about itself.
+        place: the path the dataset will be published at, given its version.
+        workers: threads; one a core by default.
+        watch: told about progress.
+
+    Raises:
+        ValidationError: there is no row, or some are not finished, damaged, of the other format or listed twice; it names
+            every one of them, and ``folder`` is left empty.
+        OSError: the folder cannot be written.
+    """
+    indexed = _read_rows(rows, options, workers, watch)
+    numbers = Counter[str]()
+    placed = []
+    for source, row in indexed:
+        path = shard_name(row.bucket, numbers[row.bucket])
+        numbers[row.bucket] += 1
+        link(source, folder / path)
+        placed.append(replace(row, path=path))
+    index = DatasetIndex(format=options.format, rows=tuple(sorted(placed, key=lambda row: row.path)))
+    write_index(folder, index)
+    capacities = propose(index.lengths, options.capacities)
+    write_json(
+        folder / DATASET_NAME,
+        {
+            "schema_version": index.format.schema_id,
+            "format": str(index.format),
+            "rows": len(index.rows),
+            "bytes": sum(row.bytes for row in index.rows),
+            "buckets": dict(index.buckets),
+            "max_presentation_tokens": options.max_presentation_tokens,
+            "capacities": asdict(capacities),
+            "provenance": dict(options.provenance),
+        },
+    )
+    # Only now is everything there that the version is a digest of, and with it the place.
+    target = place(content_version(folder, LOCATION_DEPENDENT)).resolve()
+    if found := check_root(target):
+        raise ValidationError(f"dataset {target}", found)
+    place_index(folder, index, target)
+    section = training_section(target, index.format, options.max_presentation_tokens, capacities.capacities)
+    write_training(folder / TRAINING_NAME, section)
+    return Assembled(index, target)
+
+
+def rows_in_store(rows: Sequence[FinishedRow]) -> list[tuple[str, Path]]:
+    """Id and file of every row; all of them have one once :func:`assemble` accepted them.
+
+    Raises:
+        ConfigError: a row has no file.
+    """
+    pairs = [(row.sample_id, row.path) for row in rows if row.path is not None]
+    if len(pairs) != len(rows):
+        raise ConfigError("rows: some have no file, required are finished rows. Assemble them first.")
+    return pairs
+
+
+def link(source: Path, target: Path) -> None:
+    """Make ``target`` a hard link to ``source``, or a copy where the file system has none between the two.
+
+    Raises:
+        OSError: neither works, such as on a full disk.
+    """
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+        shutil.copyfile(source, target)
+
+
+def _read_rows(
+    rows: Sequence[FinishedRow], options: PublicationOptions, workers: int | None, watch: Watch | None
+) -> list[tuple[Path, IndexedRow]]:
+    """Every row's file and what it holds, by the shapes written; all or a ValidationError."""
+    violations = [*_listed_twice(rows)]
+    if not rows:
+        violations.append(
+            Violation(
+                code=ViolationCode.MANIFEST_EMPTY,
+                found="no row",
+                required="required is at least one",
+                hint="Add rows to the manifest.",
+            )
+        )
+    standing = [(row, row.path) for row in rows if row.path is not None and row.path.is_file()]
+    violations += [_missing(row) for row in rows if row.path is None or not row.path.is_file()]
+    by_id = {row.sample_id: path for row, path in standing}
+    results = each_path(lambda sample_id: index_file(by_id[sample_id], sample_id), list(by_id), workers, watch)
+    known = dict(zip(by_id, results, strict=True))
+    indexed = []
+    for row, path in standing:
+        result = known[row.sample_id]
+        problem = _problem(row, result, options)
+        if problem is not None:
+            violations.append(problem)
+        elif not isinstance(result, Violation):
+            indexed.append((path, result[0]))
+    if violations:
+        raise ValidationError(f"dataset of {len(rows)} rows", sorted(violations, key=lambda found: found.row or 0))
+    return indexed
+
+
+def _problem(
+    row: FinishedRow, result: tuple[IndexedRow, Format] | Violation, options: PublicationOptions
+) -> Violation | None:
+    if isinstance(result, Violation):
+        return replace(result, source=None, row=row.row, sample_id=row.sample_id)
+    indexed, format = result
+    if format is not options.format:
+        return Violation(
+            code=ViolationCode.SCHEMAS_MIXED,
+            found=f"a row of {format.schema_id}",
+            required=f"required are rows of {options.format.schema_id} only",
+            hint="Encode it in the dataset's format.",
+            row=row.row,
+            sample_id=row.sample_id,
+        )
+    if indexed.id != row.sample_id:
+        return Violation(
+            code=ViolationCode.SAMPLE_ID_INVALID,
+            found=f"its file holds the row {indexed.id!r}",
+            required="required is the row itself",
+            hint="Encode it again.",
+            row=row.row,
+            sample_id=row.sample_id,
+        )
+    if indexed.text_tokens > options.max_presentation_tokens:
+        return Violation(
+            code=ViolationCode.PRESENTATION_TOO_LONG,
+            found=f"{indexed.text_tokens} presentation tokens",
+            required=f"required are at most {options.max_presentation_tokens}; none is ever cut off",
+            hint="Shorten the row, or raise max_presentation_tokens.",
+            row=row.row,
+            sample_id=row.sample_id,
+        )
+    return None
+
+
+def _missing(row: FinishedRow) -> Violation:
+    return Violation(
+        code=ViolationCode.ROW_MISSING,
+        row=row.row,
+        sample_id=row.sample_id,
+        found=f"no finished row{f': {row.reason}' if row.reason else ''}",
+        required="required is every row of the manifest; a dataset is published whole or not at all",
+        hint="Encode it, or take it out of the manifest.",
+    )
+
+
+def _listed_twice(rows: Sequence[FinishedRow]) -> list[Violation]:
+    counts = Counter(row.sample_id for row in rows)
+    return [
+        Violation(
+            code=ViolationCode.SAMPLE_ID_DUPLICATE,
+            sample_id=sample_id,
+            found=f"listed {count} times",
+            required="required is each row once",
+            hint="Rename or remove the others.",
+        )
+        for sample_id, count in counts.items()
+        if count > 1
+    ]

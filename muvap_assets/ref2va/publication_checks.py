@@ -1,0 +1,185 @@
+"""Every check of a dataset, staged or published, on what lies on disk: what the gate runs and ``muvap verify`` prints."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from muvap_assets.errors import FormatError, Violation, ViolationCode
+from muvap_assets.publish import CheckOutcome, file_sha256
+from muvap_assets.ref2va.cache import Depth, IndexVerdict, read_index, verify_index
+from muvap_assets.ref2va.handover import TRAINING_NAME, read_training
+from muvap_assets.ref2va.index_rows import DatasetIndex
+from muvap_assets.ref2va.shard_scan import Watch, each_path
+from muvap_assets.ref2va.shard_tree import finding, shard_name
+from muvap_assets.ref2va.verify import verify_row_file
+
+PUBLICATION_CHECKS = (
+    "rows_complete",
+    "shards_whole",
+    "buckets_match_latents",
+    "one_schema",
+    "presentations_fit",
+    "index_matches",
+)
+_BUCKET_CODES = (ViolationCode.BUCKET_MISMATCH,)
+_SCHEMA_CODES = (ViolationCode.SCHEMAS_MIXED, ViolationCode.SCHEMA_MISMATCH)
+_SHARD_CODES = (ViolationCode.SHARD_UNREADABLE, ViolationCode.DIGEST_MISMATCH)
+
+
+def verify_dataset(
+    root: Path,
+    *,
+    rows: Sequence[tuple[str, Path]] | None = None,
+    place: Path | None = None,
+    depth: Depth = Depth.FULL,
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> list[CheckOutcome]:
+    """Run :data:`PUBLICATION_CHECKS` on a dataset.
+
+    Args:
+        root: the dataset, possibly still staged.
+        rows: id and row store file of every row of the manifest, in its order, where they are known.
+        place: the path it is or will be published at; ``root`` itself by default.
+        depth: FULL reads every shard back, CHANGED those that may have changed since they were indexed.
+        workers: threads; one a core by default.
+        watch: told about progress.
+    """
+    verdict = verify_index(root, place=place, depth=depth, workers=workers, watch=watch)
+    try:
+        index = read_index(root)
+        facts = json.loads((root / "dataset.json").read_text(encoding="utf-8"))
+        rows_declared, limit = int(facts["rows"]), int(facts["max_presentation_tokens"])
+    except (FormatError, OSError, ValueError, KeyError, TypeError) as error:
+        return _without_facts(root, verdict, error)
+    of_shards = [
+        found for each in each_path(lambda path: _read_back(root, path), verdict.read, workers, None) for found in each
+    ]
+    schemas = _only(verdict.violations, _SCHEMA_CODES) + _only(of_shards, _SCHEMA_CODES)
+    return [
+        CheckOutcome.of("rows_complete", _check_rows(root, index, rows, rows_declared), rows=len(index.rows)),
+        CheckOutcome.of(
+            "shards_whole",
+            _only(verdict.violations, _SHARD_CODES) + _without(of_shards, _SCHEMA_CODES),
+            read=len(verdict.read),
+            unchanged=verdict.unchanged,
+        ),
+        CheckOutcome.of("buckets_match_latents", _only(verdict.violations, _BUCKET_CODES), buckets=len(index.buckets)),
+        CheckOutcome.of("one_schema", schemas, schema=index.format.schema_id),
+        CheckOutcome.of(
+            "presentations_fit", _check_presentations(index, limit), longest=max(row.text_tokens for row in index.rows)
+        ),
+        CheckOutcome.of(
+            "index_matches",
+            [
+                *_without(verdict.violations, (*_SHARD_CODES, *_BUCKET_CODES, *_SCHEMA_CODES)),
+                *_check_training(root, place or root),
+            ],
+            shards=verdict.shards,
+            bytes=verdict.total_bytes,
+        ),
+    ]
+
+
+def _without_facts(root: Path, verdict: IndexVerdict, error: Exception) -> list[CheckOutcome]:
+    """Nothing can be told without the index and ``dataset.json``; checks left out count as failed."""
+    invalid = finding(
+        ViolationCode.ARTIFACT_INVALID,
+        str(root),
+        found=f"{type(error).__name__}: {error}",
+        required="required are map_style_cache/index.arrow and dataset.json",
+        hint=f"Run `muvap index rebuild {root}`, or publish the dataset again.",
+    )
+    return [CheckOutcome.of("index_matches", [*verdict.violations, invalid], shards=verdict.shards)]
+
+
+def _read_back(root: Path, path: str) -> list[Violation]:
+    found = verify_row_file(root / path)
+    return [finding(each.code, path, found=_told(each), required=each.required, hint=each.hint) for each in found]
+
+
+def _told(violation: Violation) -> str:
+    return f"{violation.field}: {violation.found}" if violation.field else violation.found
+
+
+def _check_rows(
+    root: Path, index: DatasetIndex, rows: Sequence[tuple[str, Path]] | None, declared: int
+) -> list[Violation]:
+    found = []
+    if len(index.rows) != declared:
+        found.append(
+            finding(
+                ViolationCode.COUNT_MISMATCH,
+                "dataset.json",
+                found=f"{declared} rows declared",
+                required=f"required are the {len(index.rows)} indexed",
+                hint="Publish the dataset again.",
+            )
+        )
+    if rows is None:
+        return found
+    by_id = {row.id: row for row in index.rows}
+    numbers = Counter[str]()
+    for sample_id, source in rows:
+        row = by_id.pop(sample_id, None)
+        if row is None:
+            found.append(_row_finding(sample_id, "no shard holds it", "its shard", code=ViolationCode.ROW_MISSING))
+            continue
+        required = shard_name(row.bucket, numbers[row.bucket])
+        numbers[row.bucket] += 1
+        if row.path != required:
+            found.append(_row_finding(sample_id, f"it lies in {row.path}", f"{required} by the manifest's order"))
+        elif not (root / row.path).samefile(source) and file_sha256(source) != row.sha256:
+            found.append(_row_finding(sample_id, "bytes other than the finished row's", "the very same"))
+    return found + [_row_finding(sample_id, "the manifest has no such row", "exactly its rows") for sample_id in by_id]
+
+
+def _row_finding(
+    sample_id: str, found: str, required: str, code: ViolationCode = ViolationCode.COUNT_MISMATCH
+) -> Violation:
+    return Violation(
+        code=code,
+        sample_id=sample_id,
+        found=found,
+        required=f"required is {required}",
+        hint="Publish the dataset again.",
+    )
+
+
+def _check_presentations(index: DatasetIndex, limit: int) -> list[Violation]:
+    return [
+        Violation(
+            code=ViolationCode.PRESENTATION_TOO_LONG,
+            source=row.path,
+            sample_id=row.id,
+            found=f"{row.text_tokens} presentation tokens",
+            required=f"required are at most {limit}, the dataset's limit",
+            hint="Leave the row out, or raise max_presentation_tokens and publish again.",
+        )
+        for row in index.rows
+        if row.text_tokens > limit
+    ]
+
+
+def _check_training(root: Path, place: Path) -> list[Violation]:
+    try:
+        path = read_training(root / TRAINING_NAME)["training"]["data"]["data_path"]
+    except FormatError as error:
+        found, required = str(error), "required is the section a trainer pastes"
+    else:
+        if path == str(place.resolve()):
+            return []
+        found, required = f"data_path {path}", f"required is {place.resolve()}, where the dataset lies"
+    hint = f"Run `muvap index rebuild {root}`."
+    return [finding(ViolationCode.INDEX_MOVED, TRAINING_NAME, found=found, required=required, hint=hint)]
+
+
+def _only(violations: Iterable[Violation], codes: Sequence[ViolationCode]) -> list[Violation]:
+    return [violation for violation in violations if violation.code in codes]
+
+
+def _without(violations: Iterable[Violation], codes: Sequence[ViolationCode]) -> list[Violation]:
+    return [violation for violation in violations if violation.code not in codes]

@@ -1,0 +1,153 @@
+"""Reading the shards of a dataset into an index: footers and digests, in threads, no column.
+
+Belongs here: what one shard and all of them together must be to be indexed. Comparing with an index is the cache's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.ref2va.contract import Format
+from muvap_assets.ref2va.index_rows import FORMATS, DatasetIndex, IndexedRow, indexed_row
+from muvap_assets.ref2va.shard_footer import read_footer
+from muvap_assets.ref2va.shard_tree import check_root, finding, read_tree
+
+Watch = Callable[[int, int, str], None]  # done, total, current item
+_CHUNK = 64
+R = TypeVar("R")
+
+
+def scan_shards(
+    root: Path, *, place: Path | None = None, workers: int | None = None, watch: Watch | None = None
+) -> DatasetIndex:
+    """Index the shards below ``root`` from their footers and hash them; no column is read.
+
+    Args:
+        root: the dataset, possibly still staged.
+        place: the absolute path it will be published at; ``root`` itself by default.
+        workers: threads; one a core by default.
+        watch: told about progress.
+
+    Raises:
+        ValidationError: with everything that is wrong with the folder or a shard.
+    """
+    tree = read_tree(root)
+    violations = [*check_root((place or root).resolve()), *tree.violations]
+    if not tree.shards:
+        violations.append(
+            finding(
+                ViolationCode.SHARD_MISSING,
+                str(root),
+                found="no shard",
+                required="required is at least one bucket=<W>x<H>-<N>f/data_<8 digits>.parquet",
+                hint="Is this the dataset's root? Publish the dataset first.",
+            )
+        )
+    results = each_path(lambda path: read_shard_row(root, path), tree.shards, workers, watch)
+    read = [result for result in results if not isinstance(result, Violation)]
+    violations += [result for result in results if isinstance(result, Violation)]
+    violations += [*_mixed_schemas(read), *_double_ids(row for row, _ in read)]
+    if violations:
+        raise ValidationError(f"dataset {root}", violations)
+    return DatasetIndex(format=read[0][1], rows=tuple(row for row, _ in read))
+
+
+def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Violation:
+    """The index's row of the shard at ``path`` below ``root``, which must lie in the bucket of its latents' shape."""
+    result = index_file(root / path, path)
+    bucket = path.partition("/")[0]
+    if isinstance(result, Violation) or result[0].bucket == bucket:
+        return result
+    return finding(
+        ViolationCode.BUCKET_MISMATCH,
+        path,
+        found=f"latents written for {result[0].bucket}",
+        required="required is the shape its folder names, for the trainer schedules by it",
+        hint="Publish the dataset again; do not move shards between buckets.",
+    )
+
+
+def index_file(file: Path, path: str) -> tuple[IndexedRow, Format] | Violation:
+    """The index's row of one file, under the name ``path``: one open, one read of its end, one pass for the digest."""
+    try:
+        with file.open("rb", buffering=0) as stream:
+            footer = read_footer(stream.fileno(), file)
+            format = FORMATS.get(footer.schema_id)
+            if format is None or len(footer.summaries) != 1:
+                return _unreadable(path, f"{len(footer.summaries)} rows of schema {footer.schema_id!r}")
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            size = os.fstat(stream.fileno()).st_size
+        return indexed_row(path, size, digest, format, footer.summaries[0]), format
+    except (FormatError, ConfigError, OSError) as error:
+        return _unreadable(path, str(error))
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        return _unreadable(path, f"a row summary that does not parse ({error!r})")
+
+
+def _unreadable(path: str, found: str) -> Violation:
+    return finding(
+        ViolationCode.SHARD_UNREADABLE,
+        path,
+        found=found,
+        required=f"required is a whole shard of one row of {' or '.join(FORMATS)}",
+        hint="Restore it, or publish the dataset again.",
+    )
+
+
+def _mixed_schemas(read: Iterable[tuple[IndexedRow, Format]]) -> list[Violation]:
+    first: dict[Format, str] = {}
+    counts: dict[Format, int] = {}
+    for row, format in read:
+        first.setdefault(format, row.path)
+        counts[format] = counts.get(format, 0) + 1
+    if len(counts) < 2:
+        return []
+    rare = min(counts, key=lambda format: counts[format])
+    return [mixture(first[rare], counts, next(format for format in counts if format is not rare))]
+
+
+def mixture(path: str, counts: Mapping[Format, int], format: Format) -> Violation:
+    return finding(
+        ViolationCode.SCHEMAS_MIXED,
+        path,
+        found=", ".join(f"{count} shard(s) of {each.schema_id}" for each, count in counts.items()),
+        required=f"required is one schema, here {format.schema_id}; mixed, already noised references would be noised again",
+        hint="Publish the two formats as two datasets.",
+    )
+
+
+def _double_ids(rows: Iterable[IndexedRow]) -> list[Violation]:
+    seen: dict[str, str] = {}
+    found = []
+    for row in rows:
+        if (other := seen.setdefault(row.id, row.path)) != row.path:
+            found.append(
+                Violation(
+                    code=ViolationCode.SAMPLE_ID_DUPLICATE,
+                    source=row.path,
+                    sample_id=row.id,
+                    found=f"{other} holds that row too",
+                    required="required is each row once",
+                    hint="Remove the surplus shard, or publish the dataset again.",
+                )
+            )
+    return found
+
+
+def each_path(read: Callable[[str], R], paths: Iterable[str], workers: int | None, watch: Watch | None) -> list[R]:
+    """``read`` of every path, in order; in threads, for hashing and reading release the interpreter lock."""
+    paths = list(paths)
+    chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
+    results: list[R] = []
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        for chunk, found in zip(chunks, pool.map(lambda chunk: [read(path) for path in chunk], chunks), strict=True):
+            results += found
+            if watch is not None:
+                watch(len(results), len(paths), chunk[-1])
+    return results

@@ -1,0 +1,142 @@
+"""What lies in a dataset's folder: its shards, and everything that must not be there.
+
+    <root>/bucket=<W>x<H>-<N>f/data_<8 digits>.parquet     the shards, numbered from zero without a gap in each bucket
+    <root>/map_style_cache/                                the index
+
+The training side takes up every ``*.parquet`` below the root, reads a shard's shape from the one ``bucket=`` part of its
+absolute path, and splits a root at ``,`` and ``:``. Hence the rules here (facts).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.ref2va.geometry import BUCKET_PATTERN
+
+SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class ShardTree:
+    """The shards below a root as relative paths with ``/``, sorted, and what is wrong with the folder."""
+
+    shards: tuple[str, ...]
+    violations: tuple[Violation, ...]
+
+
+def shard_name(bucket: str, number: int) -> str:
+    """The relative path of a bucket's shard."""
+    return f"{bucket}/data_{number:08d}.parquet"
+
+
+def shard_number(path: str) -> int:
+    """The number in a shard's relative path."""
+    return int(path[-len("00000000.parquet") : -len(".parquet")])
+
+
+def check_root(root: Path) -> list[Violation]:
+    """What keeps the absolute path of a dataset from being used by the training side."""
+    where = str(root)
+    found = [
+        finding(
+            ViolationCode.ROOT_UNUSABLE,
+            where,
+            found=f"{character!r} in its path",
+            required="required is a path without ',' and ':', at which the trainer splits its list of datasets",
+            hint="Move the dataset.",
+        )
+        for character in ",:"
+        if character in where
+    ]
+    parts = [part for part in root.parts if part.startswith("bucket=")]
+    if parts:
+        found.append(
+            finding(
+                ViolationCode.ROOT_UNUSABLE,
+                where,
+                found=f"the folder {parts[0]!r} in its path, above the buckets' own",
+                required="required is exactly one bucket= part in a shard's absolute path",
+                hint="Move the dataset out of that folder.",
+            )
+        )
+    return found
+
+
+def read_tree(root: Path) -> ShardTree:
+    """List the shards below ``root``; whatever a reader would mistake for one is a violation.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    shards: list[str] = []
+    violations: list[Violation] = []
+    real = root.resolve()
+    for path, is_link in _files(root, ""):
+        if is_link:
+            violations.append(_link(path, root / path, real))
+        elif SHARD_PATTERN.fullmatch(path):
+            shards.append(path)
+        elif path.endswith(".parquet"):
+            violations.append(
+                finding(
+                    ViolationCode.SHARD_STRAY,
+                    path,
+                    found="a Parquet file that is no shard of this dataset",
+                    required="required are only bucket=<W>x<H>-<N>f/data_<8 digits>.parquet, for every *.parquet is swept in",
+                    hint="Move it out of the dataset.",
+                )
+            )
+    shards.sort()
+    return ShardTree(tuple(shards), tuple([*violations, *_gaps(shards)]))
+
+
+def finding(code: ViolationCode, source: str, *, found: str, required: str, hint: str) -> Violation:
+    """A finding about one file of a dataset."""
+    return Violation(code=code, source=source, found=found, required=required, hint=hint)
+
+
+def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
+    with os.scandir(folder) as entries:
+        for entry in sorted(entries, key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(folder / entry.name, f"{prefix}{entry.name}/")
+            else:
+                yield prefix + entry.name, entry.is_symlink()
+
+
+def _link(path: str, full: Path, root: Path) -> Violation:
+    target = full.resolve()
+    place = "inside" if target.is_relative_to(root) else "outside"
+    return finding(
+        ViolationCode.LINK_FOUND,
+        path,
+        found=f"a symbolic link to a place {place} the dataset",
+        required="required are plain files: the trainer follows links, and drops an index that leads outside its root",
+        hint="Replace it by the file itself, or remove it.",
+    )
+
+
+def _gaps(shards: list[str]) -> list[Violation]:
+    numbers: dict[str, list[int]] = defaultdict(list)
+    for path in shards:
+        numbers[path.partition("/")[0]].append(shard_number(path))
+    found = []
+    for bucket, have in numbers.items():
+        missing = sorted(set(range(max(have) + 1)) - set(have))
+        if missing:
+            found.append(
+                finding(
+                    ViolationCode.SHARD_MISSING,
+                    bucket,
+                    found=f"no {', '.join(f'data_{number:08d}' for number in missing[:5])} ({len(missing)} missing)",
+                    required=f"required are {max(have) + 1} shards numbered from zero",
+                    hint="Was the dataset copied whole? Copy it again, or publish it again.",
+                )
+            )
+    return found
