@@ -24,7 +24,8 @@ from muvap_assets.demo.corpus import write_demo_corpus
 from muvap_assets.demo.ref2va import CHECKPOINT, write_demo_datasets
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version
-from muvap_assets.ref2va.line import read_rows
+from muvap_assets.ref2va.cache import read_index
+from muvap_assets.ref2va.plan_report import plan_report
 
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
 
@@ -92,6 +93,7 @@ def dataset_chain(layout: Layout, datasets: Datasets, name: str) -> list[Step]:
             Step(ref2va.ENCODED_LATENTS, f"{name}|{part:03d}", layout.ref2va_encoded_latents(name, part))
             for part in parts
         ),
+        Step(ref2va.CACHE_INDEX, name, layout.ref2va_parquet_cache_index(name)),
     ]
 
 
@@ -159,15 +161,14 @@ def _print_corpora(instance: dg.DagsterInstance, layout: Layout, datasets: Datas
 
 
 def _print_datasets(instance: dg.DagsterInstance, layout: Layout, datasets: Datasets) -> None:
-    rows: list[tuple[str, ...]] = [("dataset", "format", "rows", "tokens", "buckets", "checks passed", "files")]
+    header = ("dataset", "format", "rows", "buckets", "bytes", "longest", "checks passed", "files")
+    rows: list[tuple[str, ...]] = [header]
     for name in datasets.ref2va:
-        dataset = datasets.ref2va_dataset(name)
-        parts = [layout.ref2va_encoded_latents(name, part) for part in range(dataset.parts)]
-        standing = [row for part in parts for row in read_rows(part.current)]
-        tokens, buckets = sum(row.text_tokens for row in standing), len({row.bucket for row in standing})
+        place = layout.ref2va_parquet_cache_index(name).current
+        report = plan_report(read_index(place))
+        figures = (report.rows, len(report.buckets), f"{report.bytes:,}", report.joint_lengths["max"])
         checks = _checks(instance, dataset_chain(layout, datasets, name))
-        place = os.path.relpath(layout.row_store)
-        rows.append((name, str(dataset.options.format), str(len(standing)), str(tokens), str(buckets), checks, place))
+        rows.append((name, report.format, *map(str, figures), checks, os.path.relpath(place)))
     _print_table(rows)
 
 

@@ -18,9 +18,12 @@ from muvap_assets.ref2va import line
 from muvap_assets.ref2va.encode import EncodeReport
 from muvap_assets.ref2va.encoder import EncoderSpec, Stage
 from muvap_assets.ref2va.manifest import ManifestReport
+from muvap_assets.ref2va.plan_report import plan_report
+from muvap_assets.ref2va.publication import Assembled
 
 MANIFEST = dg.AssetKey(["ref2va", "manifest"])
 ENCODED_LATENTS = dg.AssetKey(["ref2va", "encoded_latents"])
+CACHE_INDEX = dg.AssetKey(["ref2va", "parquet_cache_index"])
 OWNERS = ["team:data-platform"]
 GPU_POOL = "gpu"
 
@@ -38,12 +41,21 @@ ENCODE_CHECKS = {
     "round_trip": "Each row was read back in full and is, byte for byte, what was encoded.",
 }
 
+INDEX_CHECKS = {
+    "rows_complete": "One shard for each row of the manifest, each the row that was encoded.",
+    "shards_whole": "Each shard was read back in full.",
+    "buckets_match_latents": "Each bucket's name says the shape its latents were written in.",
+    "one_schema": "All shards are of one schema; the two formats are never mixed.",
+    "presentations_fit": "No presentation is longer than the limit its rows were admitted under.",
+    "index_matches": "The index lists exactly the shards that lie there, with their sizes, row counts and digests.",
+}
+
 
 def build_assets(
     datasets: dg.StaticPartitionsDefinition, parts: dg.MultiPartitionsDefinition
 ) -> list[dg.AssetsDefinition]:
     """The assets of the line; ``parts`` are the shares in which ``datasets`` are encoded."""
-    return [_manifest(datasets), _encoded_latents(parts)]
+    return [_manifest(datasets), _encoded_latents(parts), _parquet_cache_index(datasets)]
 
 
 def _manifest(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
@@ -108,6 +120,34 @@ def _encoded_latents(partitions: dg.MultiPartitionsDefinition) -> dg.AssetsDefin
     return encoded_latents
 
 
+def _parquet_cache_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
+    encoded = dg.AssetDep(ENCODED_LATENTS, partition_mapping=dataset_of_part())
+
+    @dg.asset(
+        key=CACHE_INDEX,
+        deps=[MANIFEST, encoded],
+        group_name="ref2va",
+        kinds={"python", "parquet"},
+        owners=OWNERS,
+        code_version=line.INDEX_CODE_VERSION,
+        partitions_def=partitions,
+        check_specs=check_specs(CACHE_INDEX, INDEX_CHECKS, partitions),
+        description="The dataset a trainer opens: one row a shard in bucket folders, with an index it can trust.",
+    )
+    def parquet_cache_index(
+        context: dg.AssetExecutionContext, layout: dg.ResourceParam[Layout], datasets: dg.ResourceParam[Datasets]
+    ) -> Iterator[GateEvent]:
+        dataset = datasets.ref2va_dataset(context.partition_key)
+        yield from gate(
+            context,
+            list(INDEX_CHECKS),
+            lambda progress: line.make_parquet_cache_index(layout, dataset, progress),
+            _describe_index,
+        )
+
+    return parquet_cache_index
+
+
 def _describe_manifest(folder: Path, report: ManifestReport) -> Mapping[str, Any]:
     buckets = [
         dg.TableRecord({"bucket": b.name, "rows": b.rows, "frames": b.frames, "repeats": b.repeats})
@@ -133,4 +173,25 @@ def _describe_encoded_latents(folder: Path, report: EncodeReport) -> Mapping[str
         **{f"reused_{stage}": report.reused.get(stage, 0) for stage in Stage},
         "corrupt_parts_made_again": report.corrupt,
         "encoder": report.encoder or "no row, no encoder",
+    }
+
+
+def _describe_index(folder: Path, assembled: Assembled) -> Mapping[str, Any]:
+    report = plan_report(assembled.index)
+    worlds = list(report.steps)
+    buckets = [
+        dg.TableRecord(
+            {"bucket": b.name, "rows": b.rows, "bytes": b.bytes, **{f"repeats_{w}": b.repeats[w] for w in worlds}}
+        )
+        for b in report.buckets
+    ]
+    return {
+        "dagster/row_count": report.rows,
+        "size_bytes": report.bytes,
+        "buckets": dg.MetadataValue.table(buckets),
+        "steps_by_world_size": dg.MetadataValue.json({str(world): steps for world, steps in report.steps.items()}),
+        "joint_length_median": report.joint_lengths["p50"],
+        "joint_length_max": report.joint_lengths["max"],
+        "capacities": dg.MetadataValue.json(list(report.capacities.capacities)),
+        "capacity_waste_share": report.capacities.waste_share,
     }

@@ -21,6 +21,7 @@ from muvap_assets.publish import (
     file_sha256,
     read_violations,
     require_current,
+    require_pinned,
     run_checked,
     write_json,
     write_violations,
@@ -35,11 +36,13 @@ from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME, read_manifest, w
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import plan_row
 from muvap_assets.ref2va.prepare import row_input
+from muvap_assets.ref2va.publication import Assembled, FinishedRow, PublicationOptions, publish_dataset
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
 
 MANIFEST_CODE_VERSION = "1"
 ENCODE_CODE_VERSION = "1"
+INDEX_CODE_VERSION = "1"
 ROWS_FILE, PROVENANCE_FILE = "rows.json", "provenance.json"
 MANIFEST_CHECKS = ("rows_valid", "rows_admitted", "tokens_counted")
 ENCODE_CHECKS = ("rows_encoded", "target_shapes", "reference_rows", "text_tags", "tensors_finite", "round_trip")
@@ -294,6 +297,42 @@ def _read_back(rows: Iterable[StandingRow], store: RowStore) -> Iterable[tuple[s
 def _placed(violation: Violation, row: StandingRow) -> Violation:
     """A finding about a row's file, told as one about the manifest's row."""
     return replace(violation, sample_id=row.id, row=row.row, source=None)
+
+
+# --- parquet cache index ----------------------------------------------------------------------------------------------
+
+
+def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progress = no_progress) -> Outcome[Assembled]:
+    """Put every row of the current manifest together as the dataset a trainer opens, and publish it.
+
+    Raises:
+        StaleInputError: a part is missing, or was encoded from another manifest or by another encoder than the others.
+        ValidationError: a row is not finished; each is named.
+    """
+    manifest = require_current(layout.ref2va_manifest(dataset.name))
+    artifacts = [layout.ref2va_encoded_latents(dataset.name, part) for part in range(dataset.parts)]
+    parts = [require_current(artifact) for artifact in artifacts]
+    provenances = [read_provenance(part.path) for part in parts]
+    for artifact, provenance in zip(artifacts, provenances, strict=True):
+        require_pinned(artifact, inputs=provenance["inputs"], name="ref2va/manifest", required=manifest.version)
+    encoder = require_same_encoder(provenances, f"ref2va/encoded_latents [{dataset.name}]")
+    store = RowStore(layout.row_store)
+    standing = {row.id: store.row_path(row.key) for part in parts for row in read_rows(part.path)}
+    rows = [
+        FinishedRow(sample_id=sample.id, row=sample.row, path=standing.get(sample.id))
+        for sample in read_manifest(manifest.path).samples
+    ]
+    options = PublicationOptions(
+        format=dataset.options.format,
+        max_presentation_tokens=dataset.options.max_presentation_tokens,
+        provenance={
+            "artifact": "ref2va/parquet_cache_index",
+            "inputs": {"ref2va/manifest": manifest.version},
+            "parameters": {"encoder": encoder, "reference_noise_seed": dataset.options.reference_noise_seed},
+            "code_version": INDEX_CODE_VERSION,
+        },
+    )
+    return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)
 
 
 # --- shared -----------------------------------------------------------------------------------------------------------
