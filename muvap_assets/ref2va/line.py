@@ -7,7 +7,7 @@ imports a model; the encoder is opened where a row needs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,6 @@ def make_encoded_latents(
     part: int,
     spec: EncoderSpec,
     progress: Progress = no_progress,
-    open_encoder: Callable[[Layout, EncoderSpec], Encoder] | None = None,
 ) -> Outcome[EncodeReport]:
     """Encode what is missing of one part of a dataset and publish the list of its rows.
 
@@ -160,7 +159,7 @@ def make_encoded_latents(
     def build(folder: Path) -> EncodeReport:
         report = EMPTY_REPORT
         if samples:
-            encoder = (open_encoder or open_h3)(layout, spec)
+            encoder = open_h3(layout, spec)
             report = encode_samples(layout, dataset, samples, encoder, spec.checkpoint, progress)
         write_violations(artifact.reports / VIOLATIONS_NAME, report.violations)
         write_violations(folder / VIOLATIONS_NAME, report.violations)
@@ -317,11 +316,8 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
         require_pinned(artifact, inputs=provenance["inputs"], name="ref2va/manifest", required=manifest.version)
     encoder = require_same_encoder(provenances, f"ref2va/encoded_latents [{dataset.name}]")
     store = RowStore(layout.row_store)
-    standing = {row.id: store.row_path(row.key) for part in parts for row in read_rows(part.path)}
-    rows = [
-        FinishedRow(sample_id=sample.id, row=sample.row, path=standing.get(sample.id))
-        for sample in read_manifest(manifest.path).samples
-    ]
+    standing = {row.id: row for part in parts for row in read_rows(part.path)}
+    rows = [_finished(sample, standing.get(sample.id), store) for sample in read_manifest(manifest.path).samples]
     options = PublicationOptions(
         format=dataset.options.format,
         max_presentation_tokens=dataset.options.max_presentation_tokens,
@@ -333,6 +329,12 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
         },
     )
     return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)
+
+
+def _finished(sample: RawSample, row: StandingRow | None, store: RowStore) -> FinishedRow:
+    if row is None:
+        return FinishedRow(sample_id=sample.id, row=sample.row, path=None)
+    return FinishedRow(sample_id=sample.id, row=sample.row, path=store.row_path(row.key), sha256=row.sha256)
 
 
 # --- shared -----------------------------------------------------------------------------------------------------------

@@ -54,12 +54,14 @@ class FinishedRow:
         path: its file in the row store; ``None``, or a path where nothing stands, if it is not finished.
         row: where the manifest has it, for messages.
         reason: why it is not finished, where that is known.
+        sha256: of its file as it was read back when it was finished, where that is known.
     """
 
     sample_id: str
     path: Path | None
     row: int | None = None
     reason: str | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,6 +239,15 @@ def _problem(
             found=f"a row of {format.schema_id}",
             required=f"required are rows of {options.format.schema_id} only",
             hint="Encode it in the dataset's format.",
+            row=row.row,
+            sample_id=row.sample_id,
+        )
+    if row.sha256 is not None and indexed.sha256 != row.sha256:
+        return Violation(
+            code=ViolationCode.DIGEST_MISMATCH,
+            found=f"its file's digest is {indexed.sha256[:12]}",
+            required=f"{row.sha256[:12]}, as when it was finished",
+            hint="Materialize its part of ref2va/encoded_latents again, and check the disk.",
             row=row.row,
             sample_id=row.sample_id,
         )
