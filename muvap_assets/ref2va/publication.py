@@ -25,6 +25,8 @@ from muvap_assets.publish import Outcome, content_version, run_checked, write_js
 from muvap_assets.ref2va.cache import PICKLE_NAME, STAMPS_NAME, place_index, write_index
 from muvap_assets.ref2va.capacities import propose
 from muvap_assets.ref2va.contract import Format
+from muvap_assets.ref2va.encode import EncodeReport
+from muvap_assets.ref2va.encoder import RowInput
 from muvap_assets.ref2va.handover import TRAINING_NAME, training_section, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow
 from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
@@ -155,6 +157,23 @@ def assemble(
     section = training_section(target, index.format, options.max_presentation_tokens, capacities.capacities)
     write_training(folder / TRAINING_NAME, section)
     return Assembled(index, target)
+
+
+def rows_of_report(inputs: Sequence[RowInput], report: EncodeReport) -> list[FinishedRow]:
+    """Every row a run was given, in its order, with the file it became or the reasons it has none."""
+    paths = {row.sample_id: row.path for row in report.rows}
+    reasons: dict[str | None, list[str]] = {}
+    for violation in report.violations:
+        reasons.setdefault(violation.sample_id, []).append(f"{violation.found}, {violation.required}")
+    return [
+        FinishedRow(
+            sample_id=row.sample_id,
+            path=paths.get(row.sample_id),
+            row=row.row,
+            reason="; ".join(reasons.get(row.sample_id, [])) or None,
+        )
+        for row in inputs
+    ]
 
 
 def rows_in_store(rows: Sequence[FinishedRow]) -> list[tuple[str, Path]]:
