@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -52,8 +53,6 @@ def clean_record(sample_id: str, geometry: Geometry = SMALL, *, tokens: int = 11
 
 def sft_record(clean: Record) -> Record:
     """The same row as the SFT format has it."""
-    from dataclasses import replace
-
     anchors = noised_rows(torch.from_numpy(clean.visual_rows.copy()), clean.references).numpy()
     return replace(clean, format=Format.SFT, visual_rows=anchors, reference_noise_seed=None)
 
