@@ -91,7 +91,7 @@ def test_a_footer_says_what_pyarrow_says_however_it_is_read(folder, monkeypatch,
     if not shortcut:
         monkeypatch.setattr(shard_footer, "_value", lambda footer, key: None)
     with (folder / FIRST).open("rb") as stream:
-        footer = read_footer(stream.fileno(), folder / FIRST)
+        footer = read_footer(stream.fileno(), (folder / FIRST).stat().st_size, FIRST)
     stored = pq.read_metadata(folder / FIRST).metadata
     assert footer.schema_id.encode() == stored[b"schema_version"]
     assert list(footer.summaries) == json.loads(stored[b"muvap_row_summaries"])
