@@ -11,7 +11,7 @@ wherever the dataset lies. It is no Parquet file, so that no reader sweeps it in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,8 @@ _SCHEMA = pa.schema(
 )
 
 
-def written_geometry(shape: Sequence[int]) -> Geometry:
+@functools.lru_cache(maxsize=4096)  # a dataset has few shapes, and many rows of each
+def written_geometry(shape: tuple[int, ...]) -> Geometry:
     """The target's geometry by the shape [24, T, H/16, W/16] its latents were written in: the only source of a bucket.
 
     Raises:
@@ -145,7 +146,7 @@ def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict
     for name, shape in required.items():
         if shapes[name] != shape:
             raise ConfigError(f"{name}: shape {list(shapes[name])}, required is {list(shape)}. Encode the row again.")
-    if Geometry(*summary["geometry"]) != geometry:
+    if summary["geometry"] != [geometry.width, geometry.height, geometry.num_frames]:
         raise ConfigError(
             f"its columns say {bucket_name(Geometry(*summary['geometry']))}, required is {bucket_name(geometry)} by the "
             "written latents. Encode the row again."
