@@ -108,6 +108,7 @@ def test_large_shards_are_indexed_as_small_ones(folder, monkeypatch):
     ]
 
 
+@settings(deadline=None)
 @given(st.integers(0, 20), st.integers(1, 90), st.integers(1, 90))
 def test_a_geometry_is_recovered_from_the_shape_it_gives(n, width, height):
     found = written_geometry((24, 5 * n + 2, 2 * height, 2 * width))
@@ -365,7 +366,10 @@ class Planted:
 def test_a_planted_reducer_is_refused_and_never_runs(tmp_path, folder):
     mark = tmp_path / "ran"
     (folder / PICKLE_NAME).write_bytes(pickle.dumps((Planted(mark), (1, 1, 1))))
-    with pytest.raises(FormatError, match=r"it asks for _?io\.open to be called or found; nothing was run, required are a tuple of paths"):
+    with pytest.raises(
+        FormatError,
+        match=r"it asks for _?io\.open to be called or found; nothing was run, required are a tuple of paths",
+    ):
         read_file_info(folder / PICKLE_NAME)
     assert codes(folder) == [(ViolationCode.INDEX_INVALID, PICKLE_NAME)]
     for required in (True, False):
