@@ -20,8 +20,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.errors import FormatError
+from muvap_assets.errors import ViolationCode
 from muvap_assets.ref2va.records import SCHEMA_KEY, SUMMARIES_KEY
+from muvap_assets.ref2va.shard_tree import DatasetError
 
 TAIL_BYTES = 16 * 1024  # holds the footer of nearly every one-row shard; a longer one costs a second read
 _MAGIC, _ENDING_BYTES, _STRING = b"PAR1", 8, b"\x18"
@@ -39,7 +40,7 @@ def read_footer(descriptor: int, size: int, path: str) -> Footer:
     """The footer of an open shard of ``size`` bytes; ``path`` is for messages.
 
     Raises:
-        FormatError: the file is cut short, no Parquet file, or none this package wrote.
+        DatasetError: the file is cut short, no Parquet file, or none this package wrote.
     """
     wanted = min(size, TAIL_BYTES)
     return parse_footer(os.pread(descriptor, wanted, size - wanted), descriptor, size, path)
@@ -49,10 +50,7 @@ def parse_footer(tail: bytes, descriptor: int, size: int, path: str) -> Footer:
     """The footer of which ``tail`` are the last bytes; see :func:`read_footer`."""
     length = int.from_bytes(tail[-_ENDING_BYTES : -len(_MAGIC)], "little") + _ENDING_BYTES
     if tail[-len(_MAGIC) :] != _MAGIC or length + len(_MAGIC) > size:
-        raise FormatError(
-            f"{path}: it does not end in a Parquet footer ({size:,} bytes), required is a whole shard. It was cut short or "
-            "is no shard: restore it from its source or publish the dataset again."
-        )
+        raise _unreadable(path, f"it does not end in a Parquet footer ({size:,} bytes)")
     if length > len(tail):
         tail = os.pread(descriptor, length, size - length)
     footer = tail[-length:]
@@ -64,10 +62,7 @@ def parse_footer(tail: bytes, descriptor: int, size: int, path: str) -> Footer:
         rows = tuple(json.loads(summaries or b""))
         return Footer((schema or b"").decode(), rows)
     except (ValueError, TypeError) as error:
-        raise FormatError(
-            f"{path}: its metadata holds no schema id and row summaries, required in a shard. It was written by something "
-            "else: move it out of the dataset."
-        ) from error
+        raise _unreadable(path, "its metadata holds no schema id and row summaries") from error
 
 
 def _value(footer: bytes, key: bytes) -> bytes | None:
@@ -106,7 +101,14 @@ def _decoded(footer: bytes, path: str) -> dict[bytes, bytes]:
     try:
         return dict(pq.read_metadata(pa.BufferReader(_MAGIC + footer)).metadata or {})
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(
-            f"{path}: its Parquet footer cannot be decoded ({error}), required is a whole shard. Restore it from its source "
-            "or publish the dataset again."
-        ) from error
+        raise _unreadable(path, f"its Parquet footer cannot be decoded ({error})") from error
+
+
+def _unreadable(path: str, found: str) -> DatasetError:
+    return DatasetError(
+        ViolationCode.SHARD_UNREADABLE,
+        path,
+        found=found,
+        required="required is a whole shard of this package",
+        hint="Restore it from its source, publish the dataset again, or move it out.",
+    )

@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.index_rows import FORMATS, DatasetIndex, IndexedRow, indexed_row
 from muvap_assets.ref2va.shard_footer import parse_footer, read_footer
-from muvap_assets.ref2va.shard_tree import check_root, finding, read_tree
+from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
 
 Watch = Callable[[int, int, str], None]  # done, total, current item
 _CHUNK = 64
@@ -94,9 +94,11 @@ def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Viola
         if format is None or len(footer.summaries) != 1:
             return _unreadable(path, f"{len(footer.summaries)} rows of schema {footer.schema_id!r}")
         return indexed_row(path, size, digest, format, footer.summaries[0]), format
-    except (FormatError, ConfigError, OSError) as error:
-        return _unreadable(path, str(error))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except DatasetError as error:
+        return error.violation(path)
+    except OSError as error:
+        return _unreadable(path, f"it cannot be read ({error.strerror})")
+    except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
         return _unreadable(path, f"a row summary that does not parse ({error!r})")
 
 

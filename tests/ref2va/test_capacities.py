@@ -58,6 +58,7 @@ def test_one_released_image_and_a_default_target_take_the_capacity_of_the_facts(
     assert propose([52_717], 1).waste_rows == 19
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=6, unique=True), st.integers(1, 8000))
 def test_the_smallest_fitting_capacity_is_chosen(multiples, length):
     values = sorted(256 * multiple for multiple in multiples)

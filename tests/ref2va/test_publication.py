@@ -191,7 +191,7 @@ def test_damaged_foreign_and_doubled_rows_are_all_named_at_once(tmp_path):
 def test_latents_of_another_shape_than_the_columns_say_are_refused_not_filed_by_request(tmp_path):  # B08
     requested = replace(clean_record("a", SMALL), geometry=WIDE)
     write_shard(tmp_path / "a.row", [requested])
-    with pytest.raises(ValidationError, match=r"its columns say bucket=64x32-5f, required is bucket=32x32-5f"):
+    with pytest.raises(ValidationError, match=r"columns that say bucket=64x32-5f, required is bucket=32x32-5f"):
         publish(tmp_path, [FinishedRow(sample_id="a", path=tmp_path / "a.row", row=1)])
 
 

@@ -12,14 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from published_rows import LONG, REFERENCES, SMALL, WIDE, clean_record, published, sft_record
+from encoder_rows import FakeEncoder, audio, image, row, video
+from published_rows import LONG, REFERENCES, SMALL, WIDE, clean_record, dataset_artifact, published, sft_record
 from torch.utils.data import DataLoader
 
 from muvap_assets.errors import ConfigError, FormatError, ValidationError
 from muvap_assets.ref2va.cache import rebuild_index
 from muvap_assets.ref2va.capacities import Capacities
+from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.dataset import DatasetSettings, PackedRef2VADataset, SFTRef2VADataset, collate
+from muvap_assets.ref2va.encode import encode_rows
+from muvap_assets.ref2va.publication import PublicationOptions, publish_dataset, rows_of_report
 from muvap_assets.ref2va.records import SCHEMAS, tensor_cells, to_row, write_shard
+from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.sampler import Schedule, group_order
 from muvap_assets.ref2va.torch_sampler import BucketBatchSampler
 
@@ -77,6 +82,19 @@ def test_noised_references_equal_the_sft_anchors_byte_for_byte(tmp_path):
         assert one.ref_visual_anchor.numpy().tobytes() == anchors(clean, 42).tobytes()
 
 
+def test_the_same_row_encoded_in_both_formats_trains_on_the_same_bytes(tmp_path):
+    documents = {}
+    for format, reader in ((Format.PACKED, PackedRef2VADataset), (Format.SFT, SFTRef2VADataset)):
+        inputs = [row("a", image(1), audio(2), video(3, sound=1600), format=format)]
+        report = encode_rows(inputs, FakeEncoder(), RowStore(tmp_path / "store"))
+        options = PublicationOptions(format=format)
+        outcome = publish_dataset(dataset_artifact(tmp_path, str(format)), rows_of_report(inputs, report), options)
+        (documents[format],) = reader(outcome.published.path)
+    packed, sft = documents[Format.PACKED], documents[Format.SFT]
+    for name in ("ref_visual_anchor", "ref_audio_anchor", "text_embedding", "vae_latent"):
+        assert getattr(packed, name).numpy().tobytes() == getattr(sft, name).numpy().tobytes(), name
+
+
 def test_noise_is_drawn_under_the_rows_own_seed_and_every_time_the_same(tmp_path):
     record = replace(clean_record("a"), reference_noise_seed=7)
     dataset = PackedRef2VADataset(published(tmp_path, record))
@@ -94,9 +112,9 @@ def test_a_tensor_is_read_as_its_stored_dtype(tmp_path, dtype):
     metadata = {
         name: value for name, value in pq.read_metadata(folder / FIRST).metadata.items() if name != b"ARROW:schema"
     }
-    row = {**to_row(record), **tensor_cells("vae_latent", record.vae_latent, dtype)}
+    cells = {**to_row(record), **tensor_cells("vae_latent", record.vae_latent, dtype)}
     (folder / FIRST).unlink()
-    pq.write_table(pa.Table.from_pylist([row], schema=SCHEMAS[record.format].with_metadata(metadata)), folder / FIRST)
+    pq.write_table(pa.Table.from_pylist([cells], schema=SCHEMAS[record.format].with_metadata(metadata)), folder / FIRST)
     rebuild_index(folder)
     (document,) = PackedRef2VADataset(folder)
     expected = torch.from_numpy(record.vae_latent).to(getattr(torch, dtype)).float()
@@ -229,10 +247,10 @@ def test_loader_workers_read_what_the_process_itself_reads_in_the_samplers_order
     sampler = BucketBatchSampler(schedule, rank=1, world_size=2)
     sampler.start_at(2, 1)
     seen = list(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate, num_workers=2))
-    rows = group_order(schedule, 2, 1)[1:, 0].tolist()
-    assert [document.id for document in seen] == [dataset.index.rows[row].id for row in rows]
-    for document, row in zip(seen, rows, strict=True):
-        assert torch.equal(document.ref_visual_anchor, dataset[row].ref_visual_anchor)
+    numbers = group_order(schedule, 2, 1)[1:, 0].tolist()
+    assert [document.id for document in seen] == [dataset.index.rows[number].id for number in numbers]
+    for document, number in zip(seen, numbers, strict=True):
+        assert torch.equal(document.ref_visual_anchor, dataset[number].ref_visual_anchor)
 
 
 def test_reading_batches_loads_no_encoder_no_decoder_and_no_framework(tmp_path):
