@@ -61,12 +61,15 @@ def inspect(folder: Path, as_json: bool) -> None:
 
 @main.command()
 @click.argument("folder", type=_FOLDER)
-def verify(folder: Path) -> None:
-    """Read a whole pack or ref2va dataset and check everything its format promises.
+@click.option("--full", is_flag=True, help="ref2va: read every shard, also those whose size and time did not change.")
+def verify(folder: Path, full: bool) -> None:
+    """Check everything that a pack or a ref2va dataset promises. Exits 1 where something does not hold.
 
-    Exits 1 where something does not hold.
+    A pack is read whole; of a dataset, the shards that changed since they were indexed, or all with --full.
     """
-    sys.exit((ref2va.verify_dataset_folder if ref2va.is_dataset(folder) else asd.verify_pack_folder)(folder))
+    if ref2va.is_dataset(folder):
+        sys.exit(ref2va.verify_dataset_folder(folder, full=full))
+    sys.exit(asd.verify_pack_folder(folder))
 
 
 @main.command()

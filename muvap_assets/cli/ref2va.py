@@ -251,11 +251,14 @@ def inspect_dataset(root: Path, *, as_json: bool) -> None:
         click.echo(line)
 
 
-def verify_dataset_folder(root: Path) -> int:
+def verify_dataset_folder(root: Path, *, full: bool) -> int:
     """Print every check of a published dataset; the exit code."""
-    from muvap_assets.ref2va.publication_checks import verify_dataset
+    from muvap_assets.publish import compare_with_declared
+    from muvap_assets.ref2va.cache import Depth
+    from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
 
-    checks = verify_dataset(root, watch=progress("verify"))
+    found = verify_dataset(root, depth=Depth.FULL if full else Depth.CHANGED, watch=progress("verify"))
+    checks = compare_with_declared(found, PUBLICATION_CHECKS)
     print_checks(str(root), checks)
     print_violations(violation for check in checks for violation in check.violations)
     return 1 if any(check.blocks for check in checks) else 0
