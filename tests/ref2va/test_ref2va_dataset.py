@@ -13,7 +13,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from encoder_rows import FakeEncoder, audio, image, row, video
-from published_rows import LONG, REFERENCES, SMALL, WIDE, clean_record, dataset_artifact, published, sft_record
+from published_rows import (
+    LONG,
+    REFERENCES,
+    SMALL,
+    WIDE,
+    clean_record,
+    dataset_artifact,
+    published,
+    rows_of_report,
+    sft_record,
+)
 from torch.utils.data import DataLoader
 
 from muvap_assets.errors import ConfigError, FormatError, ValidationError
@@ -22,7 +32,7 @@ from muvap_assets.ref2va.capacities import Capacities
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.dataset import DatasetSettings, PackedRef2VADataset, SFTRef2VADataset, collate
 from muvap_assets.ref2va.encode import encode_rows
-from muvap_assets.ref2va.publication import PublicationOptions, publish_dataset, rows_of_report
+from muvap_assets.ref2va.publication import PublicationOptions, publish_dataset
 from muvap_assets.ref2va.records import SCHEMAS, tensor_cells, to_row, write_shard
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.sampler import Schedule, group_order
