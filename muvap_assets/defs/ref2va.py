@@ -16,7 +16,8 @@ from muvap_assets.defs.partitions import DATASET, PART, dataset_of_part
 from muvap_assets.layout import Layout
 from muvap_assets.ref2va import line
 from muvap_assets.ref2va.encode import EncodeReport
-from muvap_assets.ref2va.encoder import EncoderSpec, Stage
+from muvap_assets.ref2va.encoder import Stage
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.manifest import ManifestReport
 from muvap_assets.ref2va.plan_report import plan_report
 from muvap_assets.ref2va.publication import Assembled

@@ -41,20 +41,16 @@ from muvap_assets.ref2va.contract import (
     TokenPlan,
 )
 from muvap_assets.ref2va.encoder import (
-    POSTERIOR_SEED,
-    TEXT_LAYER,
     Component,
     EncoderFingerprint,
-    EncoderSpec,
-    FileDigests,
     Frames,
     LoadedComponent,
     MediaBlock,
     RowInput,
     Stage,
     Tensors,
-    fingerprint_of,
 )
+from muvap_assets.ref2va.encoder_spec import POSTERIOR_SEED, TEXT_LAYER, EncoderSpec, FileDigests, fingerprint_of
 from muvap_assets.ref2va.prefetch import by_reference, clips_of, refuse_media, size_of
 from muvap_assets.ref2va.presentation import Presentation
 

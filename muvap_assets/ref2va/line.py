@@ -29,7 +29,8 @@ from muvap_assets.publish import (
 from muvap_assets.ref2va import encode
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, ModelSizes, RawSample, TokenPlanner
 from muvap_assets.ref2va.encode import EncodedRow, EncodeOptions, EncodeReport
-from muvap_assets.ref2va.encoder import Encoder, EncoderSpec, FileDigests, RowInput, read_model_index
+from muvap_assets.ref2va.encoder import Encoder, RowInput
+from muvap_assets.ref2va.encoder_spec import EncoderSpec, FileDigests, read_model_index
 from muvap_assets.ref2va.geometry import bucket_name
 from muvap_assets.ref2va.manifest import ManifestReport, validate_manifest
 from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME, read_manifest, write_manifest

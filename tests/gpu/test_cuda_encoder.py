@@ -9,7 +9,8 @@ from encoder_rows import audio, frames, image, row, tree, video
 
 from muvap_assets.ref2va.contract import Geometry
 from muvap_assets.ref2va.encode import encode_rows
-from muvap_assets.ref2va.encoder import Component, EncoderSpec, Stage
+from muvap_assets.ref2va.encoder import Component, Stage
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.prefetch import stage_media
 from muvap_assets.ref2va.records import read_shard
 from muvap_assets.ref2va.row_store import RowStore

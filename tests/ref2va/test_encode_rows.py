@@ -329,7 +329,7 @@ KILLED = textwrap.dedent("""
     from pathlib import Path
     from encoder_rows import audio, image, row, video
     from muvap_assets.ref2va.encode import encode_rows
-    from muvap_assets.ref2va.encoder import EncoderSpec
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec
     from muvap_assets.ref2va.h3 import H3Encoder
     from muvap_assets.ref2va.row_store import RowStore
 
