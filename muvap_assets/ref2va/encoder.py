@@ -39,6 +39,7 @@ from muvap_assets.ref2va.geometry import encoded_reference_frames, reference_geo
 Frames = npt.NDArray[np.uint8]  # [n, height, width, 3], RGB
 Waveform = npt.NDArray[np.float32]  # [2, samples] at 32 kHz
 Tensors = Mapping[str, npt.NDArray[Any]]
+Decoded = npt.NDArray[np.float32]  # frames [n, height, width, 3] in 0..1, or a waveform [2, samples] at 32 kHz
 
 
 class Component(StrEnum):
@@ -217,6 +218,22 @@ class LoadedComponent(Protocol):
 
         Raises:
             EncodeError: the media is not what the row promises, or the device's memory does not suffice.
+        """
+
+    def decode(self, stage: Stage, latents: npt.NDArray[np.float32], where: str) -> Iterator[Decoded]:
+        """The media of a target's normalized latents, a clip at a time.
+
+        Args:
+            stage: ``target_video`` or ``target_audio``, whichever is this component's.
+            latents: as :meth:`encode` made them: float32 [24, 5 * n + 2, H/16, W/16] with n at least 1, or [2, 32, T].
+            where: the row, for messages.
+
+        Yields:
+            Frames float32 [17, H, W, 3] between 0 and 1, the last five as a block of their own; or the one waveform,
+            float32 [2, 800 * T].
+
+        Raises:
+            EncodeError: the latents are of another shape, or the device's memory does not suffice.
         """
 
 

@@ -74,7 +74,8 @@ def test_a_released_width_vae_encodes_clip_by_clip_what_it_encodes_whole(spec):
     from diffusers import AutoencoderKLMiniMaxH3
 
     from muvap_assets.ref2va.checkpoint import fixed_arithmetic
-    from muvap_assets.ref2va.h3 import PIXEL_MEAN, PIXEL_STD, _VideoVae
+    from muvap_assets.ref2va.contract import PIXEL_MEAN, PIXEL_STD
+    from muvap_assets.ref2va.h3 import _VideoVae
 
     torch.manual_seed(0)
     with torch.device("cuda"):
