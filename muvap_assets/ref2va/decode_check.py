@@ -20,7 +20,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -152,7 +152,9 @@ def decode_rows(
                 figures[key][stage] = figure
                 progress(done, len(_TENSOR_OF) * len(jobs), f"decoded {stage}")
     made = {encoded.key: _decoded_row(row, encoded.key, figures[encoded.key]) for row, encoded in jobs}
-    return DecodeReport.of(options, [known[row.key] if row.key in known else made[row.key] for row in chosen])
+    # A row keeps its figures when it moves in the manifest, but not its place.
+    found = [replace({**known, **made}[each.key], row=inputs[each.sample_id].row) for each in chosen]
+    return DecodeReport.of(options, found)
 
 
 def kept_figures(folder: Path) -> dict[str, DecodedRow]:

@@ -234,6 +234,27 @@ def test_figures_that_are_known_are_not_made_again(encoder, encoded):
     assert {where for _, where in encoder.decoded} == {f"row {third.rows[2].id}"}
 
 
+def test_known_figures_follow_their_row_to_another_place_in_the_manifest(encoder, encoded):
+    first = decode_rows(rows_of(), encoded, encoder, asked(3))
+    moved = [replace(each, row=40 + place) for place, each in enumerate(rows_of())]
+    again = decode_rows(moved, encoded, encoder, asked(3), known={each.key: each for each in first.rows})
+    assert {each.id: each.row for each in again.rows} == {"a": 40, "b": 41, "c": 42}
+
+
+def test_media_that_changed_since_end_their_row_and_not_the_next_component(tmp_path, tiny_encoder):
+    """A decoder left in the middle of a row must not keep its weights alive: the next would be refused."""
+    report = encode_rows(rows_of(), tiny_encoder, RowStore(tmp_path / "store"))
+    a, b, c = rows_of()
+    short = replace(a, target_frames=lambda: iter([PIXELS["a"][:17]]))
+    other = replace(b, target_frames=lambda: iter([PIXELS["b"][:, :32]]))
+    found = decode_rows([short, other, c], report.rows, tiny_encoder, asked(3))
+    figures = {each.id: each for each in found.rows}
+    assert "17 frames, required is the 22 it declares" in figures["a"].problem
+    assert "frames uint8 [22, 32, 128, 3]" in figures["b"].problem
+    assert figures["c"].problem == ""
+    assert all(each.audio_snr_db is not None for each in found.rows)
+
+
 def test_a_row_that_does_not_decode_says_why_and_the_others_are_measured(encoder, encoded):
     def failing(stage, latents, where):
         if where == "row b":
