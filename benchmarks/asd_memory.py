@@ -20,7 +20,7 @@ HOURS, RATE_HZ = 8, 44_100
 
 def pack(manifest: str, out: str, shard_bytes: str) -> int:
     """``muvap pack`` in this process; returns the bytes published."""
-    from muvap_assets.cli import main
+    from muvap_assets.cli.main import main
 
     with contextlib.redirect_stdout(io.StringIO()):
         main(["pack", manifest, "-o", out, "--shard-bytes", shard_bytes], standalone_mode=False)

@@ -238,7 +238,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
         PublishError: a non-empty folder that is not this version stands in its place.
     """
     version = content_version(folder, location_dependent)
-    _fsync_tree(folder)
+    fsync_tree(folder)
     artifact.folder.mkdir(parents=True, exist_ok=True)
     target = artifact.version(version)
     created = True
@@ -255,7 +255,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
             ) from error
         for name in location_dependent:
             (folder / name).replace(target / name)
-    _fsync(artifact.folder)
+    fsync(artifact.folder)
     point_current(artifact, version, folder.parent)
     return Published(version, target, created)
 
@@ -265,7 +265,7 @@ def point_current(artifact: Artifact, version: str, scratch: Path) -> None:
     link = scratch / f"current-{uuid.uuid4().hex}"
     link.symlink_to(version)
     link.replace(artifact.current)
-    _fsync(artifact.folder)
+    fsync(artifact.folder)
 
 
 def current_version(artifact: Artifact) -> str | None:
@@ -325,15 +325,17 @@ def read_violations(path: Path) -> list[Violation]:
         return [Violation.from_dict(json.loads(line)) for line in stream]
 
 
-def _fsync_tree(folder: Path) -> None:
+def fsync_tree(folder: Path) -> None:
+    """Make a folder and everything below it durable."""
     for path in tree_files(folder):
-        _fsync(path)
+        fsync(path)
     for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
-        _fsync(path)
-    _fsync(folder)
+        fsync(path)
+    fsync(folder)
 
 
-def _fsync(path: Path) -> None:
+def fsync(path: Path) -> None:
+    """Make one file or folder durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -8,6 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
+from hypothesis import HealthCheck, settings
+
+# How fast an example runs depends on the machine and on what else it does: speed is measured by benchmarks, not here.
+settings.register_profile("muvap", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("muvap")
 
 FORBID_SKIPS = "MUVAP_FORBID_SKIPS"
 

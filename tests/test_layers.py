@@ -90,7 +90,9 @@ def test_the_code_location_loads_in_under_three_cpu_seconds():
 
 
 def test_the_asd_line_runs_without_torch_or_dagster():
-    script = "import sys, muvap_assets.cli, muvap_assets.asd.line; print(*{name.split('.')[0] for name in sys.modules})"
+    script = (
+        "import sys, muvap_assets.cli.main, muvap_assets.asd.line; print(*{name.split('.')[0] for name in sys.modules})"
+    )
     loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
     assert {"torch", "dagster", "cv2", "av"}.isdisjoint(loaded)
 

@@ -20,8 +20,7 @@ import dagster as dg
 from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.datasets import Datasets, load_datasets
 from muvap_assets.defs import asd, ref2va
-from muvap_assets.demo.corpus import write_demo_corpus
-from muvap_assets.demo.ref2va import CHECKPOINT, write_demo_datasets
+from muvap_assets.demo.sources import write_sources
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version
 from muvap_assets.ref2va.cache import read_index
@@ -44,7 +43,8 @@ class Step:
 def main(data_root: Path) -> None:
     """Make the demo, or only what is missing of it."""
     layout = Layout(data_root.resolve())
-    new = write_media(layout.root / "demo")
+    new = write_sources(layout.root / "demo")
+    click.echo(f"demo sources: {layout.root / 'demo'} ({'written' if new else 'stand already'})")
     from muvap_assets.definitions import default_datasets_file, defs
 
     datasets = load_datasets(default_datasets_file())
@@ -61,18 +61,6 @@ def main(data_root: Path) -> None:
         _print_corpora(instance, layout, datasets)
         _print_datasets(instance, layout, datasets)
     click.echo("\n`make dev` shows the same data in the Dagster UI; `muvap inspect` prints what is in a pack.")
-
-
-def write_media(folder: Path) -> bool:
-    """Write what is missing of the demo's sources; true where anything was."""
-    written = [write_demo_corpus(folder / "asd"), write_demo_datasets(folder / "ref2va")]
-    if not (folder / CHECKPOINT).is_dir():
-        from muvap_assets.ref2va.tiny import write_tiny_checkpoint
-
-        write_tiny_checkpoint(folder / CHECKPOINT)
-        written.append(True)
-    click.echo(f"demo sources: {folder} ({'written' if any(written) else 'stand already'})")
-    return any(written)
 
 
 def corpus_chain(layout: Layout, corpus: str) -> list[Step]:

@@ -1,7 +1,7 @@
-"""Writes the ref2va demo: two small datasets with every kind of reference, and the tiny checkpoint that encodes them.
+"""Writes the ref2va demo: two small datasets with every kind of reference.
 
 ``clips.jsonl`` is of the packed format, at a 128x64 canvas; ``whole.json`` of the sft format, which keeps a clip's own
-geometry and wants at least 124 frames. Needs PyAV, and for the checkpoint torch, diffusers and transformers.
+geometry and wants at least 124 frames. Needs PyAV.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from PIL import Image
 
 from muvap_assets.ref2va.contract import RAW_SCHEMA
 
-CHECKPOINT = "tiny-checkpoint"
 _RATE_HZ = 32_000
 _SIZE = (128, 64)
 

@@ -11,6 +11,7 @@ for unchanged and not read; ``full`` reads everything.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import uuid
@@ -19,13 +20,13 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
-from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import FormatError, ValidationError, Violation, ViolationCode
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.file_info import read_file_info, write_file_info
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, read_index_file, write_index_file
 from muvap_assets.ref2va.shard_scan import Watch, each_path, mixture, read_shard_row, scan_shards
-from muvap_assets.ref2va.shard_tree import check_root, finding, read_tree
+from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
 
 CACHE_FOLDER = "map_style_cache"
 INDEX_NAME, PICKLE_NAME, STAMPS_NAME = (
@@ -70,14 +71,23 @@ def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None
 
     Raises:
         ValidationError: see :func:`scan_shards`; the old index is left as it is.
+        FormatError: nothing can be written there.
     """
     index = scan_shards(root, workers=workers, watch=watch)
-    write_index(root, index)
-    place_index(root, index)
-    training = root / TRAINING_NAME
-    if training.is_file():
-        section = moved_training(read_training(training), root.resolve())
-        _replace(training, lambda path: write_training(path, section))
+    try:
+        write_index(root, index)
+        place_index(root, index)
+        training = root / TRAINING_NAME
+        if training.is_file():
+            section = moved_training(read_training(training), root.resolve())
+            _replace(training, lambda path: write_training(path, section))
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+        raise FormatError(
+            f"{root}: its index cannot be written ({error.strerror}), required is a place that may be written once. Run "
+            "`muvap index rebuild` where it may, by the path the trainer will use."
+        ) from error
     return index
 
 
@@ -102,7 +112,7 @@ def read_index(root: Path) -> DatasetIndex:
     """The index as it is written, not compared with anything.
 
     Raises:
-        FormatError: it is missing or damaged.
+        DatasetError: it is missing or damaged.
     """
     return read_index_file(root / INDEX_NAME)
 
@@ -133,8 +143,8 @@ def verify_index(
     if INDEX_NAME not in missing:
         try:
             index = read_index(root)
-        except (FormatError, ConfigError) as error:
-            violations.append(_invalid(root, INDEX_NAME, str(error)))
+        except DatasetError as error:
+            violations.append(error.violation(INDEX_NAME))
     if index is None:
         return IndexVerdict(
             violations=tuple(violations), shards=len(tree.shards), total_bytes=0, read=tree.shards, unchanged=0
@@ -213,8 +223,8 @@ def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> li
 def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Violation]:
     try:
         files, counts = read_file_info(root / PICKLE_NAME)
-    except FormatError as error:
-        return [_invalid(root, PICKLE_NAME, str(error))]
+    except DatasetError as error:
+        return [error.violation(PICKLE_NAME)]
     if counts != tuple(row.rows for row in index.rows):
         return [_invalid(root, PICKLE_NAME, f"row counts of {len(counts)} files that are not the index's")]
     required = _absolute_paths(index, place)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from muvap_assets.errors import FormatError
+from muvap_assets.errors import ViolationCode
+from muvap_assets.ref2va.shard_tree import DatasetError
 
 FileInfo = tuple[tuple[str, ...], tuple[int, ...]]
 _PROTOCOL = 4  # every Python the reader runs on has it
@@ -26,13 +27,16 @@ def read_file_info(path: Path) -> FileInfo:
     """The paths and row counts.
 
     Raises:
-        FormatError: it is damaged, or holds anything but tuples and lists of strings and integers; nothing of it has run.
+        DatasetError: it is damaged, or holds anything but tuples and lists of strings and integers; nothing of it has run.
     """
     try:
         with path.open("rb") as stream:
             value = _PlainUnpickler(stream).load()
-    except FormatError as error:
-        raise FormatError(f"{path}: {error}") from None
+    except _PlantedError as error:
+        found = f"it asks for {error} to be called or found; nothing was run"
+        raise _refused(
+            path, found, hint="Somebody planted it: find out who wrote there, delete it, and rebuild the"
+        ) from None
     # A damaged pickle ends in whatever its bytes happen to ask for.
     except Exception as error:
         raise _refused(path, f"it is no readable pickle ({type(error).__name__}: {error})") from error
@@ -43,11 +47,18 @@ def read_file_info(path: Path) -> FileInfo:
     raise _refused(path, f"it holds {type(value).__name__}")
 
 
-def _refused(path: Path, found: str) -> FormatError:
-    return FormatError(
-        f"{path}: {found}, required are a tuple of paths and a tuple of row counts. Do not load it elsewhere either; run "
-        f"`muvap index rebuild {path.parent.parent}`."
+def _refused(path: Path, found: str, hint: str = "Rebuild the") -> DatasetError:
+    return DatasetError(
+        ViolationCode.INDEX_INVALID,
+        str(path),
+        found=found,
+        required="required are a tuple of paths and a tuple of row counts, and nothing else",
+        hint=f"{hint} index: `muvap index rebuild {path.parent.parent}`.",
     )
+
+
+class _PlantedError(Exception):
+    """Loading was asked for something from outside the file."""
 
 
 class _PlainUnpickler(pickle.Unpickler):
@@ -55,11 +66,8 @@ class _PlainUnpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> NoReturn:
         """Refuse: a global is a function or class that loading would call."""
-        raise FormatError(
-            f"it asks for {module}.{name} to be called, required are plain tuples of strings and integers. Somebody planted "
-            "it: nothing was run. Delete it, find out who wrote there, and rebuild the index with `muvap index rebuild`."
-        )
+        raise _PlantedError(f"{module}.{name}")
 
     def persistent_load(self, pid: Any) -> NoReturn:
         """Refuse: a persistent id stands for an object outside the file."""
-        raise FormatError(f"it refers to an outside object {pid!r}, required are plain tuples. Rebuild the index.")
+        raise _PlantedError(f"the outside object {pid!r}")

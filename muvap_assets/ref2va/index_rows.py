@@ -11,14 +11,14 @@ wherever the dataset lies. It is no Parquet file, so that no reader sweeps it in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.errors import ViolationCode
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
@@ -31,6 +31,7 @@ from muvap_assets.ref2va.contract import (
     Format,
     Geometry,
     ReferenceGeometry,
+    is_canvas_side,
 )
 from muvap_assets.ref2va.geometry import (
     bucket_name,
@@ -41,6 +42,7 @@ from muvap_assets.ref2va.geometry import (
 )
 from muvap_assets.ref2va.records import AUDIO_ROWS, SCHEMA_KEY, VISUAL_ROWS
 from muvap_assets.ref2va.sampler import bucket_sizes
+from muvap_assets.ref2va.shard_tree import DatasetError
 
 FORMATS = {format.schema_id: format for format in Format}
 _REFERENCE_FIELDS = tuple(field.name for field in fields(ReferenceGeometry))
@@ -110,26 +112,28 @@ _SCHEMA = pa.schema(
 )
 
 
-def written_geometry(shape: Sequence[int]) -> Geometry:
+@functools.lru_cache(maxsize=4096)  # a dataset has few shapes, and many rows of each
+def written_geometry(shape: tuple[int, ...]) -> Geometry:
     """The target's geometry by the shape [24, T, H/16, W/16] its latents were written in: the only source of a bucket.
 
     Raises:
-        ConfigError: no geometry gives that shape.
+        DatasetError: no geometry gives that shape.
     """
     if len(shape) == 4 and shape[0] == VIDEO_CHANNELS:
         frames = (shape[1] - 2) // CLIP_LATENTS * CLIP_FRAMES + FRAME_REMAINDER
         if shape[1] >= 2 and video_latent_frames(frames) == shape[1]:
-            return Geometry(shape[3] * SPATIAL_FACTOR, shape[2] * SPATIAL_FACTOR, frames)
-    raise ConfigError(
-        f"vae_latent: shape {list(shape)}, required is [{VIDEO_CHANNELS}, 5 * n + 2, H/16, W/16]. Encode the row again."
-    )
+            width, height = shape[3] * SPATIAL_FACTOR, shape[2] * SPATIAL_FACTOR
+            if is_canvas_side(width) and is_canvas_side(height):
+                return Geometry(width, height, frames)
+    required = f"[{VIDEO_CHANNELS}, 5 * n + 2, H/16, W/16], H and W multiples of 32"
+    raise _row_error(ViolationCode.TENSOR_SHAPE, f"vae_latent of shape {list(shape)}", required)
 
 
 def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict[str, Any]) -> IndexedRow:
     """The index's row of a shard, from the summary in its footer.
 
     Raises:
-        ConfigError: the summary's tensors do not fit one another.
+        DatasetError: the summary's tensors do not fit one another.
         KeyError, TypeError, ValueError: it is no summary.
     """
     shapes = {name: tuple(map(int, shape)) for name, shape in summary["shapes"].items()}
@@ -144,11 +148,13 @@ def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict
     }
     for name, shape in required.items():
         if shapes[name] != shape:
-            raise ConfigError(f"{name}: shape {list(shapes[name])}, required is {list(shape)}. Encode the row again.")
-    if Geometry(*summary["geometry"]) != geometry:
-        raise ConfigError(
-            f"its columns say {bucket_name(Geometry(*summary['geometry']))}, required is {bucket_name(geometry)} by the "
-            "written latents. Encode the row again."
+            raise _row_error(ViolationCode.TENSOR_SHAPE, f"{name} of shape {list(shapes[name])}", f"{list(shape)}")
+    if summary["geometry"] != [geometry.width, geometry.height, geometry.num_frames]:
+        written = bucket_name(geometry)
+        raise _row_error(
+            ViolationCode.TENSOR_SHAPE,
+            f"columns that say {bucket_name(Geometry(*summary['geometry']))}",
+            f"{written}, as the latents were written",
         )
     tokens = shapes["text_embedding"][0]
     return IndexedRow(
@@ -183,21 +189,32 @@ def read_index_file(path: Path) -> DatasetIndex:
     """What ``index.arrow`` holds.
 
     Raises:
-        FormatError: it is damaged, or of another schema.
+        DatasetError: it is damaged, or of another schema.
     """
-    hint = f"Run `muvap index rebuild {path.parent.parent}`."
     try:
         with pa.OSFile(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: not readable as Arrow ({error}), required is an index. {hint}") from error
+        raise _index_error(path, f"it is not readable as Arrow ({error})") from error
     schema_id = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if not table.schema.equals(_SCHEMA) or schema_id not in FORMATS:
-        raise FormatError(
-            f"{path}: columns {table.schema.names} for schema {schema_id!r}, required is an index of this version. {hint}"
-        )
+        raise _index_error(path, f"columns {table.schema.names} for schema {schema_id!r}")
     rows = table.to_pylist()
     for row in rows:
         row["references"] = tuple(ReferenceGeometry(**reference) for reference in row["references"])
     return DatasetIndex(format=FORMATS[schema_id], rows=tuple(IndexedRow(**row) for row in rows))
+
+
+def _row_error(code: ViolationCode, found: str, required: str) -> DatasetError:
+    return DatasetError(code, "row", found=found, required=f"required is {required}", hint="Encode the row again.")
+
+
+def _index_error(path: Path, found: str) -> DatasetError:
+    return DatasetError(
+        ViolationCode.INDEX_INVALID,
+        str(path),
+        found=found,
+        required="required is an index of this version",
+        hint=f"Run `muvap index rebuild {path.parent.parent}`.",
+    )

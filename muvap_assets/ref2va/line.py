@@ -7,7 +7,7 @@ imports a model; the encoder is opened where a row needs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -159,7 +159,6 @@ def make_encoded_latents(
     part: int,
     spec: EncoderSpec,
     progress: Progress = no_progress,
-    open_encoder: Callable[[Layout, EncoderSpec], Encoder] | None = None,
 ) -> Outcome[EncodeReport]:
     """Encode what is missing of one part of a dataset, decode some of it again, and publish the list of its rows.
 
@@ -176,7 +175,7 @@ def make_encoded_latents(
     def build(folder: Path) -> EncodeReport:
         report, decoded = EMPTY_REPORT, DecodeReport.of(dataset.options)
         if samples:
-            encoder = (open_encoder or open_h3)(layout, spec)
+            encoder = open_h3(layout, spec)
             rows, refused = admitted_rows(layout, dataset, samples, spec.checkpoint)
             report = encode_admitted(layout, dataset, rows, encoder, progress)
             report = replace(report, violations=(*refused, *report.violations))
@@ -341,11 +340,8 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
         require_pinned(artifact, inputs=provenance["inputs"], name="ref2va/manifest", required=manifest.version)
     encoder = require_same_encoder(provenances, f"ref2va/encoded_latents [{dataset.name}]")
     store = RowStore(layout.row_store)
-    standing = {row.id: store.row_path(row.key) for part in parts for row in read_rows(part.path)}
-    rows = [
-        FinishedRow(sample_id=sample.id, row=sample.row, path=standing.get(sample.id))
-        for sample in read_manifest(manifest.path).samples
-    ]
+    standing = {row.id: row for part in parts for row in read_rows(part.path)}
+    rows = [_finished(sample, standing.get(sample.id), store) for sample in read_manifest(manifest.path).samples]
     options = PublicationOptions(
         format=dataset.options.format,
         max_presentation_tokens=dataset.options.max_presentation_tokens,
@@ -357,6 +353,12 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
         },
     )
     return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)
+
+
+def _finished(sample: RawSample, row: StandingRow | None, store: RowStore) -> FinishedRow:
+    if row is None:
+        return FinishedRow(sample_id=sample.id, row=sample.row, path=None)
+    return FinishedRow(sample_id=sample.id, row=sample.row, path=store.row_path(row.key), sha256=row.sha256)
 
 
 # --- shared -----------------------------------------------------------------------------------------------------------

@@ -13,19 +13,28 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import ConfigError, PublishError, ValidationError, Violation, ViolationCode
 from muvap_assets.layout import Artifact
-from muvap_assets.publish import Outcome, content_version, run_checked, write_json
-from muvap_assets.ref2va.cache import PICKLE_NAME, STAMPS_NAME, place_index, write_index
+from muvap_assets.publish import (
+    Outcome,
+    content_version,
+    fsync,
+    fsync_tree,
+    run_checked,
+    tree_files,
+    write_json,
+)
+from muvap_assets.ref2va.cache import PICKLE_NAME, STAMPS_NAME, place_index, read_index, write_index
 from muvap_assets.ref2va.capacities import propose
 from muvap_assets.ref2va.contract import Format
-from muvap_assets.ref2va.handover import TRAINING_NAME, training_section, write_training
+from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, training_section, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow
 from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
 from muvap_assets.ref2va.shard_scan import Watch, each_path, index_file
@@ -45,12 +54,14 @@ class FinishedRow:
         path: its file in the row store; ``None``, or a path where nothing stands, if it is not finished.
         row: where the manifest has it, for messages.
         reason: why it is not finished, where that is known.
+        sha256: of its file as it was read back when it was finished, where that is known.
     """
 
     sample_id: str
     path: Path | None
     row: int | None = None
     reason: str | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,6 +242,15 @@ def _problem(
             row=row.row,
             sample_id=row.sample_id,
         )
+    if row.sha256 is not None and indexed.sha256 != row.sha256:
+        return Violation(
+            code=ViolationCode.DIGEST_MISMATCH,
+            found=f"its file's digest is {indexed.sha256[:12]}",
+            required=f"{row.sha256[:12]}, as when it was finished",
+            hint="Materialize its part of ref2va/encoded_latents again, and check the disk.",
+            row=row.row,
+            sample_id=row.sample_id,
+        )
     if indexed.id != row.sample_id:
         return Violation(
             code=ViolationCode.SAMPLE_ID_INVALID,
@@ -276,3 +296,61 @@ def _listed_twice(rows: Sequence[FinishedRow]) -> list[Violation]:
         for sample_id, count in counts.items()
         if count > 1
     ]
+
+
+def export_dataset(published: Path, target: Path, *, workers: int | None = None) -> DatasetIndex:
+    """Put a published dataset at another place: the same shards, an index of that place, there at once or not at all.
+
+    Args:
+        published: a version of the dataset.
+        target: absent or an empty folder (contract: a nonempty output directory is refused).
+
+    Raises:
+        PublishError: something stands at ``target``.
+        ValidationError: a dataset cannot lie at ``target``, or what was written there does not verify.
+    """
+    require_free(target)
+    place = target.resolve()
+    if found := check_root(place):
+        raise ValidationError(f"dataset {place}", found)
+    index = read_index(published)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    scratch = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
+    try:
+        for path in tree_files(published):
+            name = path.relative_to(published).as_posix()
+            if name not in LOCATION_DEPENDENT:
+                link(path, scratch / name)
+        place_index(scratch, index, place)
+        section = moved_training(read_training(published / TRAINING_NAME), place)
+        write_training(scratch / TRAINING_NAME, section)
+        checks = verify_dataset(scratch, place=place, workers=workers)
+        if broken := [violation for check in checks for violation in check.violations]:
+            raise ValidationError(f"dataset {place}", broken)
+        fsync_tree(scratch)
+        _move(scratch, place)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return index
+
+
+def require_free(target: Path) -> None:
+    """Refuse a place where something stands.
+
+    Raises:
+        PublishError: ``target`` is a file or a folder that is not empty.
+    """
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise PublishError(
+            f"{target}: not empty; required: a fresh directory, since shards of two runs are never mixed. Name another one."
+        )
+
+
+def _move(scratch: Path, place: Path) -> None:
+    try:
+        scratch.rename(place)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
+            require_free(place)
+        raise
+    fsync(place.parent)

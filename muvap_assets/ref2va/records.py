@@ -341,7 +341,7 @@ def open_shard(path: Path) -> pq.ParquetFile:
     """
     try:
         shard = pq.ParquetFile(path)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise FormatError(
             f"{path}: not readable as Parquet ({error}), required is a complete shard. Encode it again."
         ) from error

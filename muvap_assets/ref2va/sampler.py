@@ -2,8 +2,8 @@
 
     bucket sizes     (3, 5)              rows 0 1 2 | 3 4 5 6 7, the index's order
     global batch     batch_size * groups = 4
-    epoch            [4 7 3 6] [2 0 1 2] [5 3 7 4]      one shape a step; a short batch is filled from its own bucket
-    group 1 of 2         3 6     1 2         7 4        each group trains on its part of every step
+    epoch            [2 0 1 1] [7 3 4 6] [5 4 7 3]      one shape a step; a short batch is filled from its own bucket
+    second group          1 1       4 6       7 3       each group trains on its part of every step
 
 Every row appears in every epoch. What fills a bucket's last batch are rows of that bucket, all drawn equally often but for
 one. Ranks of one sequence-parallel group share a group's rows. Keys are integers mixed by a fixed function,

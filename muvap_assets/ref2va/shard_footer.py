@@ -11,19 +11,20 @@ is not found exactly once, the whole structure is decoded instead.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.errors import FormatError
+from muvap_assets.errors import ViolationCode
 from muvap_assets.ref2va.records import SCHEMA_KEY, SUMMARIES_KEY
+from muvap_assets.ref2va.shard_tree import DatasetError
 
-TAIL_BYTES = 64 * 1024  # holds every footer of a one-row shard; a longer one costs a second read
+TAIL_BYTES = 16 * 1024  # holds the footer of nearly every one-row shard; a longer one costs a second read
 _MAGIC, _ENDING_BYTES, _STRING = b"PAR1", 8, b"\x18"
 
 
@@ -35,20 +36,21 @@ class Footer:
     summaries: tuple[dict[str, Any], ...]
 
 
-def read_footer(descriptor: int, path: Path) -> Footer:
-    """The footer of an open shard.
+def read_footer(descriptor: int, size: int, path: str) -> Footer:
+    """The footer of an open shard of ``size`` bytes; ``path`` is for messages.
 
     Raises:
-        FormatError: the file is cut short, no Parquet file, or none this package wrote.
+        DatasetError: the file is cut short, no Parquet file, or none this package wrote.
     """
-    size = os.fstat(descriptor).st_size
-    tail = os.pread(descriptor, TAIL_BYTES, max(0, size - TAIL_BYTES))
+    wanted = min(size, TAIL_BYTES)
+    return parse_footer(os.pread(descriptor, wanted, size - wanted), descriptor, size, path)
+
+
+def parse_footer(tail: bytes, descriptor: int, size: int, path: str) -> Footer:
+    """The footer of which ``tail`` are the last bytes; see :func:`read_footer`."""
     length = int.from_bytes(tail[-_ENDING_BYTES : -len(_MAGIC)], "little") + _ENDING_BYTES
     if tail[-len(_MAGIC) :] != _MAGIC or length + len(_MAGIC) > size:
-        raise FormatError(
-            f"{path}: it does not end in a Parquet footer ({size:,} bytes), required is a whole shard. It was cut short or "
-            "is no shard: restore it from its source or publish the dataset again."
-        )
+        raise _unreadable(path, f"it does not end in a Parquet footer ({size:,} bytes)")
     if length > len(tail):
         tail = os.pread(descriptor, length, size - length)
     footer = tail[-length:]
@@ -60,15 +62,12 @@ def read_footer(descriptor: int, path: Path) -> Footer:
         rows = tuple(json.loads(summaries or b""))
         return Footer((schema or b"").decode(), rows)
     except (ValueError, TypeError) as error:
-        raise FormatError(
-            f"{path}: its metadata holds no schema id and row summaries, required in a shard. It was written by something "
-            "else: move it out of the dataset."
-        ) from error
+        raise _unreadable(path, "its metadata holds no schema id and row summaries") from error
 
 
 def _value(footer: bytes, key: bytes) -> bytes | None:
     """The value of a key-value entry, or ``None`` where it cannot be told without decoding everything."""
-    marker = _STRING + _varint(len(key)) + key + _STRING
+    marker = _marker(key)
     place = footer.find(marker)
     if place < 0 or footer.find(marker, place + 1) >= 0:
         return None
@@ -85,6 +84,11 @@ def _value(footer: bytes, key: bytes) -> bytes | None:
     return footer[start:stop] if footer[stop : stop + 1] == b"\0" else None
 
 
+@functools.cache
+def _marker(key: bytes) -> bytes:
+    return _STRING + _varint(len(key)) + key + _STRING
+
+
 def _varint(value: int) -> bytes:
     encoded = bytearray()
     while value >= 0x80:
@@ -93,11 +97,18 @@ def _varint(value: int) -> bytes:
     return bytes([*encoded, value])
 
 
-def _decoded(footer: bytes, path: Path) -> dict[bytes, bytes]:
+def _decoded(footer: bytes, path: str) -> dict[bytes, bytes]:
     try:
         return dict(pq.read_metadata(pa.BufferReader(_MAGIC + footer)).metadata or {})
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(
-            f"{path}: its Parquet footer cannot be decoded ({error}), required is a whole shard. Restore it from its source "
-            "or publish the dataset again."
-        ) from error
+        raise _unreadable(path, f"its Parquet footer cannot be decoded ({error})") from error
+
+
+def _unreadable(path: str, found: str) -> DatasetError:
+    return DatasetError(
+        ViolationCode.SHARD_UNREADABLE,
+        path,
+        found=found,
+        required="required is a whole shard of this package",
+        hint="Restore it from its source, publish the dataset again, or move it out.",
+    )

@@ -12,14 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.index_rows import FORMATS, DatasetIndex, IndexedRow, indexed_row
-from muvap_assets.ref2va.shard_footer import read_footer
-from muvap_assets.ref2va.shard_tree import check_root, finding, read_tree
+from muvap_assets.ref2va.shard_footer import parse_footer, read_footer
+from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
 
 Watch = Callable[[int, int, str], None]  # done, total, current item
 _CHUNK = 64
+_SMALL_BYTES = 128 * 1024  # read at once; the few calls fewer are most of what such a file costs
 R = TypeVar("R")
 
 
@@ -60,7 +61,7 @@ def scan_shards(
 
 def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Violation:
     """The index's row of the shard at ``path`` below ``root``, which must lie in the bucket of its latents' shape."""
-    result = index_file(root / path, path)
+    result = index_file(f"{root}/{path}", path)
     bucket = path.partition("/")[0]
     if isinstance(result, Violation) or result[0].bucket == bucket:
         return result
@@ -73,20 +74,31 @@ def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Violati
     )
 
 
-def index_file(file: Path, path: str) -> tuple[IndexedRow, Format] | Violation:
-    """The index's row of one file, under the name ``path``: one open, one read of its end, one pass for the digest."""
+def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Violation:
+    """The index's row of one file, under the name ``path``: one open, and one pass over its bytes for the digest."""
     try:
-        with file.open("rb", buffering=0) as stream:
-            footer = read_footer(stream.fileno(), file)
-            format = FORMATS.get(footer.schema_id)
-            if format is None or len(footer.summaries) != 1:
-                return _unreadable(path, f"{len(footer.summaries)} rows of schema {footer.schema_id!r}")
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-            size = os.fstat(stream.fileno()).st_size
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size <= _SMALL_BYTES:
+                content = os.pread(descriptor, size, 0)
+                footer = parse_footer(content, descriptor, size, str(file))
+                digest = hashlib.sha256(content).hexdigest()
+            else:
+                footer = read_footer(descriptor, size, str(file))
+                with os.fdopen(os.dup(descriptor), "rb", buffering=0) as stream:
+                    digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        finally:
+            os.close(descriptor)
+        format = FORMATS.get(footer.schema_id)
+        if format is None or len(footer.summaries) != 1:
+            return _unreadable(path, f"{len(footer.summaries)} rows of schema {footer.schema_id!r}")
         return indexed_row(path, size, digest, format, footer.summaries[0]), format
-    except (FormatError, ConfigError, OSError) as error:
-        return _unreadable(path, str(error))
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+    except DatasetError as error:
+        return error.violation(path)
+    except OSError as error:
+        return _unreadable(path, f"it cannot be read ({error.strerror})")
+    except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
         return _unreadable(path, f"a row summary that does not parse ({error!r})")
 
 

@@ -16,10 +16,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.errors import FormatError, Violation, ViolationCode
 from muvap_assets.ref2va.geometry import BUCKET_PATTERN
 
 SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet")
+
+
+class DatasetError(FormatError):
+    """A file of a dataset is not what it must be; the parts of its message are kept, so that it can become a finding."""
+
+    def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
+        super().__init__(f"{where}: {found}, {required}. {hint}")
+        self.code, self.found, self.required, self.hint = code, found, required, hint
+
+    def violation(self, source: str) -> Violation:
+        """The same finding about the file ``source``."""
+        return finding(self.code, source, found=self.found, required=self.required, hint=self.hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -598,7 +598,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or (mine != total(Pa
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False).returncode == 0
 
 
-def test_a_million_samples_open_in_little_time_and_memory(packed, tmp_path):
+def test_a_million_samples_open_in_little_memory(packed, tmp_path):
     """One sample of the pack's index a million times over: opening looks at every row and copies none."""
     batch = map_index(packed)
     million = batch.take(pa.array(np.zeros(1_000_000, np.int64)))
@@ -609,18 +609,15 @@ def test_a_million_samples_open_in_little_time_and_memory(packed, tmp_path):
     header = json.loads((big / "dataset.json").read_text())
     (big / "dataset.json").write_text(json.dumps({**header, "samples": 1_000_000}))
     code = f"""
-import pathlib, re, time
+import pathlib, re
 from muvap_assets.asd.packs.reader import PackReader
-started = time.monotonic()
 reader = PackReader({str(big)!r})
 assert len(reader) == 1_000_000 and reader[999_999].faces.shape == (50, 112, 112)
-seconds = time.monotonic() - started
 # Not ru_maxrss: a child begins with its parent's.
-print(seconds, re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
+print(re.search(r"VmHWM:\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    seconds, peak_kib = map(float, done.stdout.split())
-    assert seconds < 2
+    peak_kib = int(done.stdout)
     assert peak_kib * 1024 < 300e6, peak_kib
 
 

@@ -1,0 +1,86 @@
+"""The command itself: its verbs, and those of them that both lines share."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from muvap_assets.cli import asd, ref2va
+from muvap_assets.errors import MuvapError
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+class _Group(click.Group):
+    """Turns errors of ours into one message and exit code 1, never a traceback."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except MuvapError as error:
+            click.echo(f"error: {error}", err=True)
+            context.exit(1)
+
+
+@click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="muvap-assets")
+def main() -> None:
+    """Checked, versioned training data for audio-visual models."""
+
+
+@main.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print the whole verdict as one JSON object.")
+@asd.policy_options
+@click.option(
+    "--checkpoint", type=_FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor."
+)
+@ref2va.dataset_options
+def validate(file: Path, as_json: bool, **options: Any) -> None:
+    """Check a manifest and its media; nothing is written.
+
+    FILE is the canonical TSV of an active-speaker corpus, or JSON or JSON Lines of a ref2va dataset. Exits 0 where it would be
+    published, 1 where it would not.
+    """
+    of_ref2va = {name: options.pop(name) for name in ("checkpoint", *ref2va.DATASET_OPTIONS)}
+    if file.suffix.lower() in (".json", ".jsonl"):
+        sys.exit(ref2va.validate_ref2va(file, as_json=as_json, **of_ref2va))
+    sys.exit(asd.validate_tsv(file, as_json=as_json, **options))
+
+
+@main.command()
+@click.argument("folder", type=_FOLDER)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+def inspect(folder: Path, as_json: bool) -> None:
+    """Print what is in FOLDER, a pack or a published ref2va dataset."""
+    (ref2va.inspect_dataset if ref2va.is_dataset(folder) else asd.inspect_pack)(folder, as_json=as_json)
+
+
+@main.command()
+@click.argument("folder", type=_FOLDER)
+@click.option("--full", is_flag=True, help="ref2va: read every shard, also those whose size and time did not change.")
+def verify(folder: Path, full: bool) -> None:
+    """Check everything that a pack or a ref2va dataset promises. Exits 1 where something does not hold.
+
+    A pack is read whole; of a dataset, the shards that changed since they were indexed, or all with --full.
+    """
+    if ref2va.is_dataset(folder):
+        sys.exit(ref2va.verify_dataset_folder(folder, full=full))
+    sys.exit(asd.verify_pack_folder(folder))
+
+
+@main.command()
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+def demo(folder: Path) -> None:
+    """Write the demo's sources into FOLDER: an active-speaker corpus, two ref2va datasets and a tiny checkpoint."""
+    from muvap_assets.demo.sources import write_sources
+
+    written = write_sources(folder)
+    click.echo(f"{folder}: {'written' if written else 'stands already'}")
+
+
+for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities):
+    main.add_command(command)

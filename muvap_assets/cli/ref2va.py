@@ -1,0 +1,271 @@
+"""Verbs of the ref2va line. The domain is imported when a verb runs; a model only by ``encode`` and ``tiny-checkpoint``."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from muvap_assets.cli.output import print_checks, print_outcome, print_table, print_violations, progress
+from muvap_assets.layout import Layout
+
+if TYPE_CHECKING:
+    from muvap_assets.ref2va.contract import Dataset
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec
+    from muvap_assets.ref2va.manifest import ManifestReport, RowReport
+
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
+_OPTIONS = (
+    click.option("--format", "format_", type=click.Choice(["packed", "sft"]), default="packed", show_default=True),
+    click.option("--width", type=int, default=1344, show_default=True, help="Canvas of rows that name none (packed)."),
+    click.option("--height", type=int, default=768, show_default=True, help="Canvas of rows that name none (packed)."),
+    click.option("--num-frames", type=int, default=124, show_default=True, help="17n+5 frames at 24 fps (packed)."),
+    click.option(
+        "--max-presentation-tokens",
+        type=click.IntRange(min=1),
+        default=65_536,
+        show_default=True,
+        help="Longer presentations are refused; nothing is ever truncated.",
+    ),
+    click.option("--allow-outside", is_flag=True, help="Let media paths leave the manifest's folder."),
+)
+
+
+def dataset_options(command: Any) -> Any:
+    """The options that say how a dataset is encoded."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+DATASET_OPTIONS = ("format_", "width", "height", "num_frames", "max_presentation_tokens", "allow_outside")
+
+
+def dataset_of(manifest: Path, options: Mapping[str, Any]) -> Dataset:
+    """The dataset a command is about; ``options`` as the command line gives them."""
+    from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
+
+    values = {"format": Format(options["format_"]), **options}
+    known = {option.name for option in fields(DatasetOptions)}
+    chosen = DatasetOptions(**{name: value for name, value in values.items() if name in known})
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", manifest.stem).strip("-_")[:80] or "dataset"
+    return Dataset(name=name, manifest=manifest.resolve(), options=chosen)
+
+
+def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **options: Any) -> int:
+    """Print the verdict on a raw manifest; the exit code."""
+    from muvap_assets.ref2va.line import validate_dataset
+    from muvap_assets.ref2va.manifest_files import report_values
+
+    planner = None
+    if checkpoint is not None:
+        from muvap_assets.ref2va.encoder_spec import EncoderSpec
+        from muvap_assets.ref2va.h3 import open_presentation
+
+        planner = open_presentation(EncoderSpec(checkpoint=checkpoint, device="cpu"))
+    report = validate_dataset(dataset_of(file, options), planner=planner, checkpoint=checkpoint)
+    if as_json:
+        violations = [violation.to_dict() for violation in report.violations]
+        rows = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in _row_table(report)]
+        click.echo(json.dumps({**report_values(report), "rows": rows, "found": violations}, indent=1, default=str))
+    else:
+        _print_report(file, report)
+    return 0 if report.is_valid and report.admitted else 1
+
+
+_ROW_COLUMNS = (
+    *("id", "source_frames", "source_fps", "duration_sec", "frames_at_24", "longest_valid", "audio_samples"),
+    *("references", "tokens", "sequence", "bucket", "estimated_bytes"),
+)
+
+
+def _row_table(report: ManifestReport) -> list[tuple[object, ...]]:
+    return [
+        (
+            row.sample.id,
+            *_counted(row),
+            row.target.frames_at_24,
+            row.target.longest_valid_frames,
+            row.target.audio_samples,
+            " ".join(_shown(reference) for reference in row.plan.references) if row.plan else None,
+            row.tokens.total if row.tokens else None,
+            row.sequence_length,
+            row.bucket,
+            row.estimated_bytes,
+        )
+        for row in report.rows
+    ]
+
+
+def _counted(row: RowReport) -> tuple[object, object, object]:
+    video = row.target.video
+    return (None, None, None) if video is None else (video.frames, video.rate, f"{float(video.duration_sec):.3f}")
+
+
+def _shown(reference: Any) -> str:
+    size = "" if reference.size is None else f":{reference.size.width}x{reference.size.height}"
+    return f"{reference.kind}{size}"
+
+
+def _print_report(file: Path, report: ManifestReport) -> None:
+    print_violations(report.violations)
+    if report.rows:
+        print_table([_ROW_COLUMNS, *_row_table(report)])
+    if report.buckets:
+        click.echo()
+        rows = [(bucket.name, bucket.rows, bucket.frames, bucket.repeats) for bucket in report.buckets]
+        print_table([("bucket", "rows", "frames", "repeats to fill a batch"), *rows])
+    partial = "; partial: tokens were not counted, name a --checkpoint" if report.is_partial else ""
+    state = "valid" if report.is_valid and report.admitted else "NOT VALID"
+    click.echo(f"{file}: {state}; {report.rows_total} rows, {len(report.admitted)} admitted{partial}")
+
+
+@click.command()
+@click.option("--manifest", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--checkpoint", required=True, type=_FOLDER, help="The MiniMax-H3 checkpoint's folder.")
+@click.option(
+    "--output-dir", required=True, type=click.Path(path_type=Path), help="Absent or empty; the dataset's root."
+)
+@click.option(
+    "--work-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keeps what was encoded, for the next run; default: OUTPUT_DIR.work.",
+)
+@click.option("--device", default="auto", show_default=True, help="cuda, cuda:N, cpu (tiny checkpoints only) or auto.")
+@click.option("--reference-noise-seed", type=click.IntRange(min=0), default=42, show_default=True)
+@click.option("--validate-manifest-only", is_flag=True, help="Check everything, load no model, write nothing.")
+@dataset_options
+def encode(
+    manifest: Path,
+    checkpoint: Path,
+    output_dir: Path,
+    work_dir: Path | None,
+    device: str,
+    validate_manifest_only: bool,
+    **options: Any,
+) -> None:
+    """Validate, encode, verify and publish a ref2va dataset, in one process on one device, without Dagster.
+
+    Every row is published or none: OUTPUT_DIR appears at the end, or stays as it was. A run that was stopped goes on where it
+    was when it is started again. To encode on several devices, use the Dagster assets.
+    """
+    if validate_manifest_only:
+        chosen = {name: options[name] for name in DATASET_OPTIONS}
+        sys.exit(validate_ref2va(manifest, as_json=False, checkpoint=checkpoint, **chosen))
+    from muvap_assets.ref2va.publication import export_dataset, require_free
+
+    require_free(output_dir)
+    work_dir = work_dir or output_dir.with_name(output_dir.name + ".work")
+    layout, dataset = Layout(work_dir.resolve()), dataset_of(manifest, options)
+    if not _encode(layout, dataset, _spec(checkpoint, device, options)):
+        sys.exit(1)
+    index = export_dataset(layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)
+    click.echo(f"{output_dir}: {len(index.rows)} rows in {len(index.buckets)} buckets")
+
+
+def _spec(checkpoint: Path, device: str, options: Mapping[str, Any]) -> EncoderSpec:
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec
+
+    if device == "auto":
+        import torch
+
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return EncoderSpec(
+        checkpoint=checkpoint.resolve(), device=device, max_presentation_tokens=options["max_presentation_tokens"]
+    )
+
+
+def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
+    from muvap_assets.ref2va import line
+
+    outcome = line.make_manifest(layout, dataset, spec)
+    if not print_outcome("ref2va/manifest", outcome):
+        return False
+    encoded = line.make_encoded_latents(layout, dataset, 0, spec, progress("encode"))
+    made, kept = sum(encoded.value.encoded.values()), sum(encoded.value.reused.values())
+    click.echo(
+        f"ref2va/encoded_latents: {made} parts encoded, {kept} reused, {encoded.value.corrupt} damaged ones made again"
+    )
+    if not print_outcome("ref2va/encoded_latents", encoded):
+        return False
+    return print_outcome(
+        "ref2va/parquet_cache_index", line.make_parquet_cache_index(layout, dataset, progress("index"))
+    )
+
+
+@click.command("tiny-checkpoint")
+@click.argument("out", type=click.Path(path_type=Path))
+def tiny_checkpoint(out: Path) -> None:
+    """Write a tiny random MiniMax-H3 checkpoint with the released layout into OUT, offline, in seconds."""
+    from muvap_assets.ref2va.tiny import write_tiny_checkpoint
+
+    click.echo(write_tiny_checkpoint(out))
+
+
+@click.group()
+def index() -> None:
+    """The index of a published ref2va dataset."""
+
+
+@index.command()
+@click.argument("root", type=_FOLDER)
+def rebuild(root: Path) -> None:
+    """Index the dataset at ROOT anew where it lies, after it was moved or changed."""
+    from muvap_assets.ref2va.cache import rebuild_index
+
+    rebuilt = rebuild_index(root, watch=progress("index"))
+    click.echo(f"{root}: {len(rebuilt.rows)} rows in {len(rebuilt.buckets)} buckets indexed")
+
+
+@click.command()
+@click.argument("root", type=_FOLDER)
+@click.option("-k", "count", type=click.IntRange(min=1), default=4, show_default=True, help="How many at most.")
+def capacities(root: Path, count: int) -> None:
+    """Propose the fixed sequence capacities that pad the dataset at ROOT least, and show the waste."""
+    from muvap_assets.ref2va.cache import open_index
+    from muvap_assets.ref2va.capacities import propose
+
+    proposal = propose(open_index(root, require_existing=True).lengths, count)
+    rows = list(zip(proposal.capacities, proposal.documents, strict=True))
+    print_table([("capacity", "documents"), *rows])
+    click.echo(f"{proposal.waste_rows} rows of padding, {proposal.waste_share:.2%} of what is computed")
+
+
+def inspect_dataset(root: Path, *, as_json: bool) -> None:
+    """Print the plan of a published dataset."""
+    from muvap_assets.ref2va.cache import open_index
+    from muvap_assets.ref2va.plan_report import plan_report
+
+    report = plan_report(open_index(root, require_existing=True))
+    if as_json:
+        click.echo(json.dumps(report.to_dict(), indent=1))
+        return
+    click.echo(f"{report.format}: {report.rows} rows, {report.bytes:,} bytes")
+    for line in report.lines():
+        click.echo(line)
+
+
+def verify_dataset_folder(root: Path, *, full: bool) -> int:
+    """Print every check of a published dataset; the exit code."""
+    from muvap_assets.publish import compare_with_declared
+    from muvap_assets.ref2va.cache import Depth
+    from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
+
+    found = verify_dataset(root, depth=Depth.FULL if full else Depth.CHANGED, watch=progress("verify"))
+    checks = compare_with_declared(found, PUBLICATION_CHECKS)
+    print_checks(str(root), checks)
+    print_violations(violation for check in checks for violation in check.violations)
+    return 1 if any(check.blocks for check in checks) else 0
+
+
+def is_dataset(folder: Path) -> bool:
+    """Whether a folder looks like a published ref2va dataset."""
+    if (folder / "map_style_cache").is_dir():
+        return True
+    return any(re.match(r"bucket=\d+x\d+-\d+f$", entry.name) for entry in folder.iterdir())

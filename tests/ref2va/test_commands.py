@@ -1,0 +1,157 @@
+"""``muvap encode`` and its companions: the plain command a user types."""
+
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from encoder_rows import FakeEncoder
+
+from muvap_assets.cli.main import main
+from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
+from muvap_assets.ref2va import line
+
+CANVAS = ["--width", "128", "--height", "64", "--num-frames", "22"]
+
+
+@pytest.fixture
+def sources(tmp_path):
+    write_demo_datasets(tmp_path / "sources")
+    return tmp_path / "sources"
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    encoder = FakeEncoder()
+    monkeypatch.setattr(line, "open_h3", lambda layout, spec: encoder)
+    return encoder
+
+
+def muvap(*arguments):
+    return CliRunner().invoke(main, [str(argument) for argument in arguments])
+
+
+def encode(manifest, checkpoint, out, *more):
+    return muvap(
+        "encode",
+        "--manifest",
+        manifest,
+        "--checkpoint",
+        checkpoint,
+        "--output-dir",
+        out,
+        "--device",
+        "cpu",
+        *CANVAS,
+        *more,
+    )
+
+
+def test_b33_the_console_command_encodes_verifies_and_publishes(sources, tiny_checkpoint, tmp_path):
+    out = tmp_path / "encoded"
+    command = [Path(sys.executable).with_name("muvap"), "encode", "--manifest", sources / "clips.jsonl"]
+    command += ["--checkpoint", tiny_checkpoint, "--output-dir", out, "--device", "cpu", *CANVAS]
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"{out}: 4 rows in 2 buckets"
+    shards = sorted(out.glob("bucket=*/data_*.parquet"))
+    assert [shard.relative_to(out).as_posix() for shard in shards] == [
+        "bucket=128x64-22f/data_00000000.parquet",
+        "bucket=128x64-22f/data_00000001.parquet",
+        "bucket=128x64-22f/data_00000002.parquet",
+        "bucket=64x128-39f/data_00000000.parquet",
+    ]
+    with (out / "map_style_cache" / "file_info.pkl").open("rb") as stream:
+        assert pickle.load(stream) == (tuple(str(shard) for shard in shards), (1, 1, 1, 1))
+    assert muvap("verify", out).exit_code == 0
+    assert "packed: 4 rows" in muvap("inspect", out).output
+    assert "of what is computed" in muvap("capacities", out, "-k", "2").output
+    training = (out / "training.yaml").read_text()
+    assert f"data_path: {out}" in training
+
+
+def test_b26_a_nonempty_output_is_refused_before_anything_is_encoded(sources, tiny_checkpoint, tmp_path, fake):
+    out = tmp_path / "encoded"
+    out.mkdir()
+    (out / "mine.txt").write_text("keep")
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, out)
+    assert result.exit_code == 1
+    assert "not empty" in result.output
+    assert fake.calls == []
+    assert [path.name for path in out.iterdir()] == ["mine.txt"]
+
+
+def test_a_failed_row_leaves_the_output_absent_and_the_next_run_encodes_only_it(
+    sources, tiny_checkpoint, tmp_path, fake
+):
+    out = tmp_path / "encoded"
+    fake.poison = {"talk-1"}
+    failed = encode(sources / "clips.jsonl", tiny_checkpoint, out)
+    assert failed.exit_code == 1
+    assert "tensor_non_finite" in failed.output
+    assert "(talk-1)" in failed.output
+    assert not out.exists()
+    fake.poison, fake.calls = set(), []
+    assert encode(sources / "clips.jsonl", tiny_checkpoint, out).exit_code == 0
+    assert {sample for _, sample in fake.calls} == {"talk-1"}
+
+
+def test_zero_rows_is_not_success(tiny_checkpoint, tmp_path, fake):
+    manifest = tmp_path / "none.jsonl"
+    manifest.write_text("")
+    assert encode(manifest, tiny_checkpoint, tmp_path / "out").exit_code == 1
+    assert muvap("validate", manifest).exit_code == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_validate_manifest_only_writes_nothing_and_counts_tokens(sources, tiny_checkpoint, tmp_path, fake):
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, tmp_path / "out", "--validate-manifest-only")
+    assert result.exit_code == 0
+    assert "valid; 4 rows, 4 admitted" in result.output
+    assert "partial" not in result.output
+    assert fake.calls == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_validate_without_a_checkpoint_says_partial_and_prints_the_bucket_table(sources):
+    result = muvap("validate", sources / "clips.jsonl", *CANVAS)
+    assert result.exit_code == 0
+    assert "partial: tokens were not counted" in result.output
+    assert "bucket=128x64-22f  3" in result.output
+
+
+def test_validate_json_names_every_violation(sources, tmp_path):
+    rows = packed_rows()
+    rows[0]["target"] = {"video": "media/gone.mp4"}
+    rows[1]["references"] = []
+    manifest = sources / "bad.jsonl"
+    manifest.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    result = muvap("validate", manifest, "--json", *CANVAS)
+    verdict = json.loads(result.stdout)
+    assert result.exit_code == 1
+    assert verdict["rows_refused"] == 2
+    assert {found["sample_id"] for found in verdict["found"] if found["severity"] == "error"} == {"walk-1", "walk-2"}
+
+
+def test_a_moved_dataset_is_noticed_and_indexed_anew(sources, tiny_checkpoint, tmp_path, fake):
+    out, moved = tmp_path / "encoded", tmp_path / "elsewhere"
+    assert encode(sources / "clips.jsonl", tiny_checkpoint, out).exit_code == 0
+    out.rename(moved)
+    noticed = muvap("inspect", moved)
+    assert noticed.exit_code == 1
+    assert "muvap index rebuild" in noticed.output
+    assert muvap("index", "rebuild", moved).exit_code == 0
+    assert muvap("verify", moved).exit_code == 0
+
+
+def test_a_released_checkpoint_is_not_encoded_on_the_cpu(sources, tiny_checkpoint, tmp_path, monkeypatch):
+    from muvap_assets.ref2va import checkpoint
+
+    monkeypatch.setattr(checkpoint, "parameter_count", lambda folder: 10_000_000_000)
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, tmp_path / "out")
+    assert result.exit_code == 1
+    assert "CUDA" in result.output or "cuda" in result.output
+    assert "Traceback" not in result.output
