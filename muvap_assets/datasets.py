@@ -64,6 +64,9 @@ class Ref2VAEntry(_Entry):
     reference_noise_seed: int = 42
     allow_outside: bool = False
     global_batch_rows: int = 8
+    decode_check: int = 0
+    decode_check_min_psnr_db: float = 20.0
+    decode_check_min_audio_snr_db: float = 0.0
     parts: Annotated[int, Field(ge=1, le=999)] = 1
 
 

@@ -130,6 +130,8 @@ class ViolationCode(StrEnum):
     REFERENCE_ROWS_MISMATCH = "reference_rows_mismatch"
     TAGS_INVALID = "tags_invalid"
     CELL_TOO_LARGE = "cell_too_large"
+    DECODE_DIFFERS = "decode_differs"
+    DECODE_FAILED = "decode_failed"
 
     # ref2va publication
     ROW_MISSING = "row_missing"

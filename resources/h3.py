@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from muvap_assets.ref2va.encoder import EncoderSpec
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 
 CHECKPOINT_VARIABLE, DEVICE_VARIABLE = "MUVAP_H3_CHECKPOINT", "MUVAP_H3_DEVICE"
 

@@ -99,7 +99,10 @@ def row(
 
 
 class FakeEncoder:
-    """An encoder of the protocol that derives tensors from digests, in microseconds; ``poison`` names rows that turn NaN."""
+    """An encoder of the protocol that derives tensors from digests, in microseconds; ``poison`` names rows that turn NaN.
+
+    Decodes what it encoded without loss, and anything else to black and silence.
+    """
 
     def __init__(self, poison: Sequence[str] = (), version: str = "1") -> None:
         self.poison = set(poison)
@@ -107,6 +110,8 @@ class FakeEncoder:
         self.calls: list[tuple[Stage, str]] = []
         self.fingerprint = EncoderFingerprint({stage: {"fake": version} for stage in Stage})
         self.max_presentation_tokens = 65_536
+        self.decoded: list[tuple[Stage, str]] = []
+        self._media: dict[bytes, np.ndarray] = {}
         self._loaded = False
 
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
@@ -127,11 +132,28 @@ class FakeEncoder:
 
     def encode(self, stage: Stage, row: RowInput, media: Iterator[MediaBlock], sequence_length: int) -> Tensors:
         self.calls.append((stage, row.sample_id))
-        seen = sum(float(block.data.astype(np.float64).sum()) for block in media)
+        blocks = [block.data for block in media]
+        seen = sum(float(block.astype(np.float64).sum()) for block in blocks)
         tensors = self._tensors(stage, row, np.float32(seen % 1000))
+        if stage in (Stage.TARGET_VIDEO, Stage.TARGET_AUDIO):
+            (latents,) = tensors.values()
+            self._media[latents.tobytes()] = np.concatenate(blocks)
         if row.sample_id in self.poison and stage is Stage.TARGET_VIDEO:
             tensors["vae_latent"][0, 0, 0, 0] = np.nan
         return tensors
+
+    def decode(self, stage: Stage, latents: np.ndarray, where: str) -> Iterator[np.ndarray]:
+        self.decoded.append((stage, where))
+        media = self._media.get(latents.tobytes())
+        if stage is Stage.TARGET_AUDIO:
+            sound = np.zeros((2, 800 * latents.shape[2]), np.float32)
+            sound[:, : 0 if media is None else media.shape[1]] = 0 if media is None else media
+            yield sound
+            return
+        _, count, height, width = latents.shape
+        shape = ((count - 2) // 5 * 17 + 5, height * 16, width * 16, 3)
+        pixels = np.zeros(shape, np.float32) if media is None else media.astype(np.float32) / np.float32(255)
+        yield from in_blocks(pixels, 17)
 
     def _tensors(self, stage: Stage, row: RowInput, value: np.float32) -> dict[str, np.ndarray]:
         if stage is Stage.TARGET_VIDEO:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,8 +16,9 @@ from muvap_assets.cli.output import print_checks, print_outcome, print_table, pr
 from muvap_assets.layout import Layout
 
 if TYPE_CHECKING:
+    from muvap_assets.publish import CheckOutcome
     from muvap_assets.ref2va.contract import Dataset
-    from muvap_assets.ref2va.encoder import EncoderSpec
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec
     from muvap_assets.ref2va.manifest import ManifestReport, RowReport
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -65,7 +66,7 @@ def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **opt
 
     planner = None
     if checkpoint is not None:
-        from muvap_assets.ref2va.encoder import EncoderSpec
+        from muvap_assets.ref2va.encoder_spec import EncoderSpec
         from muvap_assets.ref2va.h3 import open_presentation
 
         planner = open_presentation(EncoderSpec(checkpoint=checkpoint, device="cpu"))
@@ -139,6 +140,15 @@ def _print_report(file: Path, report: ManifestReport) -> None:
 )
 @click.option("--device", default="auto", show_default=True, help="cuda, cuda:N, cpu (tiny checkpoints only) or auto.")
 @click.option("--reference-noise-seed", type=click.IntRange(min=0), default=42, show_default=True)
+@click.option(
+    "--decode-check",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Rows to decode again and compare with their media; reported, never a reason not to publish.",
+)
+@click.option("--decode-check-min-psnr-db", type=float, default=20.0, show_default=True, help="Warn below, pixels.")
+@click.option("--decode-check-min-audio-snr-db", type=float, default=0.0, show_default=True, help="Warn below, sound.")
 @click.option("--validate-manifest-only", is_flag=True, help="Check everything, load no model, write nothing.")
 @dataset_options
 def encode(
@@ -170,7 +180,7 @@ def encode(
 
 
 def _spec(checkpoint: Path, device: str, options: Mapping[str, Any]) -> EncoderSpec:
-    from muvap_assets.ref2va.encoder import EncoderSpec
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec
 
     if device == "auto":
         import torch
@@ -194,9 +204,19 @@ def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
     )
     if not print_outcome("ref2va/encoded_latents", encoded):
         return False
+    if encoded.published is not None and dataset.options.decode_check:
+        _print_decoded(encoded.published.path, encoded.checks)
     return print_outcome(
         "ref2va/parquet_cache_index", line.make_parquet_cache_index(layout, dataset, progress("index"))
     )
+
+
+def _print_decoded(folder: Path, checks: Iterable[CheckOutcome]) -> None:
+    from muvap_assets.ref2va.decode_check import DecodeReport
+
+    figures = [(row.id, row.psnr_db, row.audio_snr_db) for row in DecodeReport.read(folder).rows]
+    print_table([("decoded again", "psnr dB", "audio snr dB"), *figures])
+    print_violations(violation for check in checks if not check.passed for violation in check.violations)
 
 
 @click.command("tiny-checkpoint")

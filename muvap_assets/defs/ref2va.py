@@ -11,12 +11,14 @@ import dagster as dg
 
 from muvap_assets.datasets import Datasets
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
-from muvap_assets.defs.metadata import violations_table
+from muvap_assets.defs.metadata import TABLE_ROWS, violations_table
 from muvap_assets.defs.partitions import DATASET, PART, dataset_of_part
 from muvap_assets.layout import Layout
 from muvap_assets.ref2va import line
+from muvap_assets.ref2va.decode_check import DecodeReport
 from muvap_assets.ref2va.encode import EncodeReport
-from muvap_assets.ref2va.encoder import EncoderSpec, Stage
+from muvap_assets.ref2va.encoder import Stage
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.manifest import ManifestReport
 from muvap_assets.ref2va.plan_report import plan_report
 from muvap_assets.ref2va.publication import Assembled
@@ -39,6 +41,7 @@ ENCODE_CHECKS = {
     "text_tags": "One tag a presentation token: 0 vision, 1 text.",
     "tensors_finite": "No tensor holds a NaN or an infinity.",
     "round_trip": "Each row was read back in full and is, byte for byte, what was encoded.",
+    "decodes_back": "Some rows, decoded again by the VAEs, come near their media; a warning, off unless decode_check asks.",
 }
 
 INDEX_CHECKS = {
@@ -167,13 +170,24 @@ def _describe_manifest(folder: Path, report: ManifestReport) -> Mapping[str, Any
 
 
 def _describe_encoded_latents(folder: Path, report: EncodeReport) -> Mapping[str, Any]:
+    decoded = [
+        dg.TableRecord(
+            {"id": row.id, "psnr_db": _db(row.psnr_db), "audio_snr_db": _db(row.audio_snr_db), "problem": row.problem}
+        )
+        for row in DecodeReport.read(folder).rows[:TABLE_ROWS]
+    ]
     return {
         "dagster/row_count": len(report.rows),
         **{f"encoded_{stage}": report.encoded.get(stage, 0) for stage in Stage},
         **{f"reused_{stage}": report.reused.get(stage, 0) for stage in Stage},
         "corrupt_parts_made_again": report.corrupt,
+        **({"decoded": dg.MetadataValue.table(decoded)} if decoded else {}),
         "encoder": report.encoder or "no row, no encoder",
     }
+
+
+def _db(figure: float | None) -> str:
+    return "" if figure is None else f"{figure:.2f}"
 
 
 def _describe_index(folder: Path, assembled: Assembled) -> Mapping[str, Any]:

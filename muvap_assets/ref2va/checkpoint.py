@@ -18,7 +18,7 @@ import torch
 from huggingface_hub import constants as hub_constants
 
 from muvap_assets.errors import ConfigError
-from muvap_assets.ref2va.encoder import REQUIRED_COMPONENTS, EncoderSpec, read_model_index
+from muvap_assets.ref2va.encoder_spec import REQUIRED_COMPONENTS, EncoderSpec, read_model_index
 
 # The released components hold 2.6, 0.15 and 33 billion; the tiny ones 1.2 million together.
 TINY_PARAMETERS = 10_000_000

@@ -8,6 +8,7 @@ Records and constants only: no arithmetic beyond checks of themselves, no file i
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -31,6 +32,7 @@ PATCH = 2  # blocks: patch_size[1:], latent pixels a row spans in each direction
 CANVAS_MULTIPLE = SPATIAL_FACTOR * PATCH  # blocks: canvas_multiple, 32
 VIDEO_CHANNELS = 24  # blocks: vae_latent_channels
 VISUAL_ROW_WIDTH = VIDEO_CHANNELS * PATCH * PATCH  # contract: [N_visual, 96]
+PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # blocks: pixel_mean, pixel_std (ImageNet)
 AUDIO_RATE_HZ = 32_000  # blocks: audio_sampling_rate
 AUDIO_HOP_SAMPLES = 800  # facts: product of the audio VAE's encoder rates
 AUDIO_LATENTS_PER_SEC = 40  # blocks: MINIMAX_H3_AUDIO_LATENTS_PER_SECOND
@@ -279,7 +281,9 @@ class DatasetOptions:
     """What a dataset's entry may set; the defaults are the contract's.
 
     ``width``, ``height`` and ``num_frames`` are the canvas of rows without a ``target_geometry``; ``sft`` ignores them.
-    ``global_batch_rows`` is what the bucket table fills its buckets up to.
+    ``global_batch_rows`` is what the bucket table fills its buckets up to. ``decode_check`` rows of each part are decoded
+    again and compared with their media; ``decode_check_min_psnr_db`` and ``decode_check_min_audio_snr_db`` are what they should
+    reach (see ``decode_check`` for where the defaults come from).
 
     Raises:
         ConfigError: a value is outside what it may be; the message names it.
@@ -293,6 +297,9 @@ class DatasetOptions:
     reference_noise_seed: int = 42
     allow_outside: bool = False
     global_batch_rows: int = 8
+    decode_check: int = 0
+    decode_check_min_psnr_db: float = 20.0
+    decode_check_min_audio_snr_db: float = 0.0
     limits: ReferenceLimits = field(default_factory=ReferenceLimits)
     sizes: ModelSizes = field(default_factory=ModelSizes)
 
@@ -304,9 +311,13 @@ class DatasetOptions:
             ("max_presentation_tokens", self.max_presentation_tokens, 1),
             ("reference_noise_seed", self.reference_noise_seed, 0),
             ("global_batch_rows", self.global_batch_rows, 1),
+            ("decode_check", self.decode_check, 0),
         ):
             if value < least:
                 raise ConfigError(f"{name}: found {value}, required is at least {least}. Change it.")
+        for name in ("decode_check_min_psnr_db", "decode_check_min_audio_snr_db"):
+            if not math.isfinite(getattr(self, name)):
+                raise ConfigError(f"{name}: found {getattr(self, name)}, required is a finite number of dB. Change it.")
 
     @property
     def geometry(self) -> Geometry:

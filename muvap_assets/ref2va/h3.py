@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from diffusers import AutoencoderKLMiniMaxH3, AutoencoderKLMiniMaxH3Audio
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
@@ -36,29 +37,28 @@ from muvap_assets.ref2va.checkpoint import fixed_arithmetic, load_component, loa
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     CLIP_FRAMES,
+    PIXEL_MEAN,
+    PIXEL_STD,
     PresentedReference,
     Size,
     TokenPlan,
 )
 from muvap_assets.ref2va.encoder import (
-    POSTERIOR_SEED,
-    TEXT_LAYER,
     Component,
+    Decoded,
     EncoderFingerprint,
-    EncoderSpec,
-    FileDigests,
     Frames,
     LoadedComponent,
     MediaBlock,
     RowInput,
     Stage,
     Tensors,
-    fingerprint_of,
 )
+from muvap_assets.ref2va.encoder_spec import POSTERIOR_SEED, TEXT_LAYER, EncoderSpec, FileDigests, fingerprint_of
 from muvap_assets.ref2va.prefetch import by_reference, clips_of, refuse_media, size_of
 from muvap_assets.ref2va.presentation import Presentation
+from muvap_assets.ref2va.vae_decoding import decoded_frames, decoded_waveform
 
-PIXEL_MEAN, PIXEL_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # blocks: pixel_mean, pixel_std (ImageNet)
 PATCH_SIZE = (1, 2, 2)  # blocks: patch_size
 
 
@@ -171,7 +171,23 @@ class _Session:
                 hint=self.HINT,
             ) from error
 
+    def decode(self, stage: Stage, latents: npt.NDArray[np.float32], where: str) -> Iterator[Decoded]:
+        """The media of a target's latents; see :class:`muvap_assets.ref2va.encoder.LoadedComponent`."""
+        try:
+            yield from self._decode(stage, latents, where)
+        except torch.OutOfMemoryError as error:
+            raise EncodeError(
+                ViolationCode.DEVICE_MEMORY,
+                f"{where}, decoding {stage}",
+                found=f"out of memory on {self.spec.device} at latents {list(latents.shape)} ({str(error).splitlines()[0]})",
+                required="required is memory for the loaded component and one clip of this row",
+                hint=self.HINT,
+            ) from error
+
     def _encode(self, stage: Stage, row: RowInput, media: Iterator[MediaBlock]) -> Tensors:
+        raise NotImplementedError
+
+    def _decode(self, stage: Stage, latents: npt.NDArray[np.float32], where: str) -> Iterator[Decoded]:
         raise NotImplementedError
 
 
@@ -196,6 +212,9 @@ class _VideoVae(_Session):
             "ref_visual_rows": torch.cat(rows).numpy(),
             "ref_visual_geometry": np.array(measured, dtype=np.int64).reshape(-1, 3),
         }
+
+    def _decode(self, stage: Stage, latents: npt.NDArray[np.float32], where: str) -> Iterator[Decoded]:
+        return decoded_frames(self.model, latents, self.spec.device, where)
 
     def _sample(self, blocks: Iterator[Frames], num_frames: int, size: Size, where: str) -> torch.Tensor:
         """The sampled posterior [1, 24, T, H/16, W/16] of ``num_frames`` frames, holding one clip of them at a time."""
@@ -242,6 +261,9 @@ class _AudioVae(_Session):
             "ref_audio_rows": torch.cat(rows).contiguous().numpy(),
             "ref_audio_latents": np.array(counts, dtype=np.int64),
         }
+
+    def _decode(self, stage: Stage, latents: npt.NDArray[np.float32], where: str) -> Iterator[Decoded]:
+        yield decoded_waveform(self.model, latents, self.spec.device, where)
 
     def _latents(self, block: MediaBlock, where: str) -> torch.Tensor:
         """Normalized latents [2, 32, T] of a stereo waveform."""

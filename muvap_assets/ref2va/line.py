@@ -28,8 +28,16 @@ from muvap_assets.publish import (
 )
 from muvap_assets.ref2va import encode
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, ModelSizes, RawSample, TokenPlanner
+from muvap_assets.ref2va.decode_check import (
+    DECODE_CHECK,
+    DecodeReport,
+    decode_rows,
+    kept_figures,
+    verify_decoded,
+)
 from muvap_assets.ref2va.encode import EncodedRow, EncodeOptions, EncodeReport
-from muvap_assets.ref2va.encoder import Encoder, EncoderSpec, FileDigests, RowInput, read_model_index
+from muvap_assets.ref2va.encoder import Encoder, RowInput
+from muvap_assets.ref2va.encoder_spec import EncoderSpec, FileDigests, read_model_index
 from muvap_assets.ref2va.geometry import bucket_name
 from muvap_assets.ref2va.manifest import ManifestReport, validate_manifest
 from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME, read_manifest, write_manifest
@@ -41,11 +49,19 @@ from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
 
 MANIFEST_CODE_VERSION = "1"
-ENCODE_CODE_VERSION = "1"
+ENCODE_CODE_VERSION = "2"
 INDEX_CODE_VERSION = "1"
 ROWS_FILE, PROVENANCE_FILE = "rows.json", "provenance.json"
 MANIFEST_CHECKS = ("rows_valid", "rows_admitted", "tokens_counted")
-ENCODE_CHECKS = ("rows_encoded", "target_shapes", "reference_rows", "text_tags", "tensors_finite", "round_trip")
+ENCODE_CHECKS = (
+    "rows_encoded",
+    "target_shapes",
+    "reference_rows",
+    "text_tags",
+    "tensors_finite",
+    "round_trip",
+    DECODE_CHECK,
+)
 _SUBJECTS = {
     "target_shapes": {ViolationCode.TENSOR_SHAPE},
     "reference_rows": {ViolationCode.REFERENCE_ROWS_MISMATCH},
@@ -144,7 +160,7 @@ def make_encoded_latents(
     spec: EncoderSpec,
     progress: Progress = no_progress,
 ) -> Outcome[EncodeReport]:
-    """Encode what is missing of one part of a dataset and publish the list of its rows.
+    """Encode what is missing of one part of a dataset, decode some of it again, and publish the list of its rows.
 
     The rows themselves stay in the row store, also those of a part that is not published because another row failed.
 
@@ -157,10 +173,15 @@ def make_encoded_latents(
     artifact = layout.ref2va_encoded_latents(dataset.name, part)
 
     def build(folder: Path) -> EncodeReport:
-        report = EMPTY_REPORT
+        report, decoded = EMPTY_REPORT, DecodeReport.of(dataset.options)
         if samples:
             encoder = open_h3(layout, spec)
-            report = encode_samples(layout, dataset, samples, encoder, spec.checkpoint, progress)
+            rows, refused = admitted_rows(layout, dataset, samples, spec.checkpoint)
+            report = encode_admitted(layout, dataset, rows, encoder, progress)
+            report = replace(report, violations=(*refused, *report.violations))
+            known = kept_figures(artifact.current)
+            decoded = decode_rows(rows, report.rows, encoder, dataset.options, known=known, progress=progress)
+        decoded.write(folder)
         write_violations(artifact.reports / VIOLATIONS_NAME, report.violations)
         write_violations(folder / VIOLATIONS_NAME, report.violations)
         numbers = {sample.id: sample.row for sample in samples}
@@ -192,15 +213,10 @@ def open_h3(layout: Layout, spec: EncoderSpec) -> Encoder:
     return H3Encoder(spec, FileDigests(layout.cache / "weights" / "digests.json"))
 
 
-def encode_samples(
-    layout: Layout,
-    dataset: Dataset,
-    samples: Sequence[RawSample],
-    encoder: Encoder,
-    checkpoint: Path,
-    progress: Progress,
-) -> EncodeReport:
-    """Encode rows by the verdict that admitted them; a row that is no longer admitted is a violation, not an error."""
+def admitted_rows(
+    layout: Layout, dataset: Dataset, samples: Sequence[RawSample], checkpoint: Path
+) -> tuple[list[RowInput], list[Violation]]:
+    """Rows as the encoder takes them, and why others are not, by the verdict that admits rows to the manifest."""
     facts, options = MediaFacts(media_cache(layout)), options_for(dataset.options, checkpoint)
     rows: list[RowInput] = []
     refused: list[Violation] = []
@@ -211,14 +227,21 @@ def encode_samples(
         else:
             rows.append(row_input(plan, sample, facts, options))
     facts.save()
-    report = encode.encode_rows(
+    return rows, refused
+
+
+def encode_admitted(
+    layout: Layout, dataset: Dataset, rows: Sequence[RowInput], encoder: Encoder, progress: Progress
+) -> EncodeReport:
+    """Encode what is missing of rows that were admitted; see :func:`muvap_assets.ref2va.encode.encode_rows`."""
+    limit = dataset.options.max_presentation_tokens
+    return encode.encode_rows(
         rows,
         encoder,
         RowStore(layout.row_store),
-        EncodeOptions(max_presentation_tokens=options.max_presentation_tokens, source=dataset.manifest.name),
+        EncodeOptions(max_presentation_tokens=limit, source=dataset.manifest.name),
         lambda state: progress(state.done, state.total, f"{state.stage} of {state.sample_id}"),
     )
-    return replace(report, violations=(*refused, *report.violations))
 
 
 def write_rows(folder: Path, rows: Sequence[EncodedRow], numbers: Mapping[str, int]) -> None:
@@ -276,6 +299,7 @@ def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) 
             rows=len(rows),
             longest_sequence=max((row.sequence_length for row in rows), default=0),
         ),
+        verify_decoded(folder, {row.id: row.key for row in rows}),
     ]
 
 

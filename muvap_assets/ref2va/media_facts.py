@@ -23,7 +23,7 @@ from muvap_assets.media.images import ImageFacts, count_image
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.ref2va.contract import RawSample
-from muvap_assets.ref2va.encoder import FileDigests
+from muvap_assets.ref2va.encoder_spec import FileDigests
 
 Facts = VideoFacts | SoundFacts | ImageFacts
 T = TypeVar("T", VideoFacts, SoundFacts, ImageFacts)

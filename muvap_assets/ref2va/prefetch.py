@@ -19,6 +19,10 @@ from muvap_assets.errors import EncodeError, ViolationCode
 from muvap_assets.ref2va.contract import CLIP_FRAMES, ReferenceKind, Size
 from muvap_assets.ref2va.encoder import Frames, MediaBlock, RowInput, Stage
 
+# A row's sources are long and short in turn, a target and a reference image. With one ahead, a target would have only an
+# image's time to be prepared in.
+SOURCES_AHEAD = 2
+
 
 def clips_of(blocks: Iterator[Frames], num_frames: int, size: Size, where: str) -> Iterator[Frames]:
     """Blocks of any length, cut anew into clips of 17 frames; the last may be shorter.
@@ -124,7 +128,7 @@ def prepared_ahead(
     """The media of each source in turn, while threads prepare what comes next.
 
     The device waits only for the first source: by the time one is used up, the next has its first blocks ready. At most
-    ``blocks`` wait for each of ``workers + 1`` sources, whatever their length. Decoding and resizing release the
+    ``blocks`` wait for each of ``workers + 2`` sources, whatever their length. Decoding and resizing release the
     interpreter lock, so threads use the other cores. An error of a source is raised where its blocks are read; what is
     left of a source when the next is asked for is dropped.
 
@@ -140,7 +144,7 @@ def prepared_ahead(
                 pool.submit(waiting[-1].produce)
 
         try:
-            for _ in range(workers + 1):
+            for _ in range(workers + SOURCES_AHEAD):
                 start_next()
             while waiting:
                 source = waiting[0]

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -319,6 +319,18 @@ def read_shard(path: Path) -> list[Record]:
     """
     with open_shard(path) as shard:
         return [from_row(shard.read_row_group(index).to_pylist()[0]) for index in range(shard.num_row_groups)]
+
+
+def read_tensors(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[np.float32]]:
+    """Some tensors of a file's first row, by name; the columns of the others are not read.
+
+    Raises:
+        FormatError: see :func:`open_shard` and :func:`tensor_of`.
+    """
+    columns = [field.name for name in names for field in tensor_fields(name)]
+    with open_shard(path) as shard:
+        row = shard.read_row_group(0, columns=columns).to_pylist()[0]
+    return {name: tensor_of(row, name) for name in names}
 
 
 def open_shard(path: Path) -> pq.ParquetFile:

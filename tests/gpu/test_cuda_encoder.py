@@ -9,7 +9,8 @@ from encoder_rows import audio, frames, image, row, tree, video
 
 from muvap_assets.ref2va.contract import Geometry
 from muvap_assets.ref2va.encode import encode_rows
-from muvap_assets.ref2va.encoder import Component, EncoderSpec, Stage
+from muvap_assets.ref2va.encoder import Component, Stage
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.prefetch import stage_media
 from muvap_assets.ref2va.records import read_shard
 from muvap_assets.ref2va.row_store import RowStore
@@ -55,6 +56,25 @@ def test_the_tiny_checkpoint_gives_the_same_bytes_twice_and_the_cpus_values(spec
             np.testing.assert_allclose(values, wanted.tensors[name], atol=tolerance, rtol=tolerance, err_msg=name)
 
 
+def test_targets_decode_on_the_device_to_the_cpus_pixels_and_sound(spec):
+    from muvap_assets.ref2va.h3 import H3Encoder
+
+    random = np.random.default_rng(5)
+    latents = {
+        Stage.TARGET_VIDEO: random.standard_normal((24, 12, 4, 8)).astype(np.float32),
+        Stage.TARGET_AUDIO: random.standard_normal((2, 32, 65)).astype(np.float32),
+    }
+    made = []
+    for each in (spec, EncoderSpec(checkpoint=spec.checkpoint, device="cpu")):
+        encoder = H3Encoder(each)
+        for stage, values in latents.items():
+            with encoder.loaded(stage.component) as loaded:
+                made.append(list(loaded.decode(stage, values, "row a")))
+    for found, wanted in zip(made[:2], made[2:], strict=True):
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(one, other, atol=2e-3, rtol=2e-3)
+
+
 def test_components_leave_the_device_before_the_next_is_loaded(spec):
     import torch
 
@@ -73,7 +93,8 @@ def test_a_released_width_vae_encodes_clip_by_clip_what_it_encodes_whole(spec):
     from diffusers import AutoencoderKLMiniMaxH3
 
     from muvap_assets.ref2va.checkpoint import fixed_arithmetic
-    from muvap_assets.ref2va.h3 import PIXEL_MEAN, PIXEL_STD, _VideoVae
+    from muvap_assets.ref2va.contract import PIXEL_MEAN, PIXEL_STD
+    from muvap_assets.ref2va.h3 import _VideoVae
 
     torch.manual_seed(0)
     with torch.device("cuda"):

@@ -18,7 +18,7 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def tiny_spec(tiny_checkpoint: Path):
     """How the tests encode: the tiny checkpoint on the CPU."""
-    from muvap_assets.ref2va.encoder import EncoderSpec
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec
 
     return EncoderSpec(checkpoint=tiny_checkpoint, device="cpu")
 

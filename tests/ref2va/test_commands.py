@@ -99,6 +99,17 @@ def test_a_failed_row_leaves_the_output_absent_and_the_next_run_encodes_only_it(
     assert {sample for _, sample in fake.calls} == {"talk-1"}
 
 
+def test_decoded_rows_are_shown_with_their_figures_and_warnings_and_published(sources, tiny_checkpoint, tmp_path, fake):
+    fake.decode = lambda stage, latents, where: FakeEncoder().decode(stage, latents, where)  # black and silent
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, tmp_path / "out", "--decode-check", "2")
+    assert result.exit_code == 0
+    assert "decodes_back warning (rows 2, rows_requested 2, psnr_db_min" in result.output
+    (head,) = [line for line in result.output.splitlines() if line.startswith("decoded again")]
+    assert head.split() == ["decoded", "again", "psnr", "dB", "audio", "snr", "dB"]
+    assert result.output.count("warning: decode_differs: ") == 2
+    assert (tmp_path / "out").is_dir()
+
+
 def test_zero_rows_is_not_success(tiny_checkpoint, tmp_path, fake):
     manifest = tmp_path / "none.jsonl"
     manifest.write_text("")

@@ -329,7 +329,7 @@ KILLED = textwrap.dedent("""
     from pathlib import Path
     from encoder_rows import audio, image, row, video
     from muvap_assets.ref2va.encode import encode_rows
-    from muvap_assets.ref2va.encoder import EncoderSpec
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec
     from muvap_assets.ref2va.h3 import H3Encoder
     from muvap_assets.ref2va.row_store import RowStore
 
@@ -435,6 +435,14 @@ def test_fake_and_real_encoder_keep_one_contract(kind, request, store):
                     }[stage]
                 )
                 assert all(values.flags.c_contiguous for values in tensors.values())
+                if stage in (Stage.TARGET_VIDEO, Stage.TARGET_AUDIO):
+                    (latents,) = tensors.values()
+                    decoded = list(loaded.decode(stage, latents, "row a"))
+                    assert [(str(block.dtype), block.shape) for block in decoded] == {
+                        Stage.TARGET_VIDEO: [("float32", (17, 64, 128, 3)), ("float32", (5, 64, 128, 3))],
+                        Stage.TARGET_AUDIO: [("float32", (2, 37 * 800))],
+                    }[stage]
+                    assert all(block.min() >= 0 and block.max() <= 1 for block in decoded if block.ndim == 4)
 
 
 @pytest.mark.parametrize("format", list(Format))

@@ -10,7 +10,7 @@ import pytest
 import muvap_assets.ref2va
 
 FOLDER = Path(muvap_assets.ref2va.__file__).parent
-LIGHT = ("encode", "encoder", "prefetch", "records", "row_store", "verify")
+LIGHT = ("assembly", "decode_check", "encode", "encoder", "encoder_spec", "prefetch", "records", "row_store", "verify")
 
 
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)

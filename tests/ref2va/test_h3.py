@@ -17,7 +17,8 @@ from safetensors.numpy import load_file, save_file
 
 from muvap_assets.errors import ConfigError, EncodeError, ViolationCode
 from muvap_assets.ref2va.contract import Format, Geometry, PresentedReference, ReferenceKind, Size
-from muvap_assets.ref2va.encoder import Component, EncoderSpec, Stage
+from muvap_assets.ref2va.encoder import Component, Stage
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.geometry import target_audio_latents, target_audio_samples
 from muvap_assets.ref2va.prefetch import stage_media
 
@@ -508,7 +509,7 @@ def test_the_hub_is_never_asked(tiny_spec, monkeypatch):
 
 
 def test_the_fingerprint_of_a_stage_changes_with_what_the_stage_depends_on_and_nothing_else(broken):
-    from muvap_assets.ref2va.encoder import fingerprint_of
+    from muvap_assets.ref2va.encoder_spec import fingerprint_of
 
     spec = EncoderSpec(checkpoint=broken, device="cpu")
 
@@ -535,7 +536,7 @@ def test_the_fingerprint_of_a_stage_changes_with_what_the_stage_depends_on_and_n
 
 
 def test_the_fingerprint_names_no_path(tiny_spec):
-    from muvap_assets.ref2va.encoder import fingerprint_of
+    from muvap_assets.ref2va.encoder_spec import fingerprint_of
 
     text = json.dumps({str(stage): facts for stage, facts in fingerprint_of(tiny_spec).stages.items()})
     assert str(tiny_spec.checkpoint) not in text
@@ -543,7 +544,7 @@ def test_the_fingerprint_names_no_path(tiny_spec):
 
 
 def test_unchanged_weights_are_hashed_once_for_all_runs(tiny_spec, tmp_path):
-    from muvap_assets.ref2va.encoder import FileDigests, fingerprint_of
+    from muvap_assets.ref2va.encoder_spec import FileDigests, fingerprint_of
 
     first, second = FileDigests(tmp_path / "digests.json"), None
     before = fingerprint_of(tiny_spec, first)

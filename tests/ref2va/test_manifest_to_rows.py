@@ -12,7 +12,7 @@ from PIL import Image
 from muvap_assets.media.video import VideoSource
 from muvap_assets.ref2va.contract import DatasetOptions, Format, ModelSizes
 from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
-from muvap_assets.ref2va.encoder import read_model_index
+from muvap_assets.ref2va.encoder_spec import read_model_index
 from muvap_assets.ref2va.manifest import validate_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.prepare import row_input

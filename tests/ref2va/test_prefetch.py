@@ -99,6 +99,18 @@ def test_the_device_waits_only_for_the_first_source():
     assert sum(waits[1:]) < 0.1
 
 
+def test_a_long_source_is_begun_before_the_short_one_ahead_of_it_has_its_turn():
+    begun = threading.Event()
+
+    def second_target():
+        begun.set()
+        yield block(2)
+
+    with closing(prepared_ahead([source(0), source(1), second_target])) as ahead:
+        next(ahead)
+        assert begun.wait(10)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 60), st.lists(st.integers(1, 25), min_size=1))
 def test_blocks_of_any_length_become_clips_of_17(count, cuts):

@@ -5,7 +5,7 @@ from encoder_rows import tree
 
 from muvap_assets.errors import PublishError
 from muvap_assets.ref2va.contract import ModelSizes
-from muvap_assets.ref2va.encoder import read_model_index
+from muvap_assets.ref2va.encoder_spec import read_model_index
 from muvap_assets.ref2va.tiny import COMPONENTS, write_tiny_checkpoint
 
 
