@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
+import threading
 import weakref
 from collections import Counter
 from dataclasses import replace
@@ -489,22 +489,20 @@ def test_preparing_ahead_does_not_change_a_byte(tmp_path, tiny_spec):
     assert trees[0] == trees[1]
 
 
-def test_the_device_does_not_wait_for_media_that_are_quicker_to_prepare(store):
-    class Slow(FakeEncoder):
-        waited = 0.0
+def test_the_next_rows_media_is_prepared_while_the_device_works_on_a_row(store):
+    prepared = [threading.Event() for _ in range(6)]
 
+    class Watching(FakeEncoder):
         def encode(self, stage, row, media, sequence_length):
-            before = time.monotonic()
             blocks = list(media)
-            self.waited += time.monotonic() - before if row.sample_id != "r0" else 0
-            time.sleep(0.05)
+            if stage is Stage.TARGET_VIDEO:
+                following = int(row.sample_id[1:]) + 1
+                assert all(event.wait(30) for event in prepared[following : following + 1])
             return super().encode(stage, row, iter(blocks), sequence_length)
 
-    def slow_frames(seed):
-        time.sleep(0.02)
-        yield frames(seed, 22, Size(128, 64))
+    def watched_frames(index):
+        yield frames(index, 22, Size(128, 64))
+        prepared[index].set()
 
-    encoder = Slow()
-    rows = [replace(row(f"r{i}", seed=i), target_frames=lambda seed=i: slow_frames(seed)) for i in range(6)]
-    encode_rows(rows, encoder, store)
-    assert encoder.waited < 0.1
+    rows = [replace(row(f"r{i}", seed=i), target_frames=lambda i=i: watched_frames(i)) for i in range(6)]
+    assert len(encode_rows(rows, Watching(), store).rows) == 6

@@ -82,21 +82,21 @@ def test_a_source_left_early_is_dropped():
         assert values(next(ahead)) == [5]
 
 
-def test_the_device_waits_only_for_the_first_source():
-    """Preparing takes less than the device: of 5 sources of 0.05 s, only the first is waited for."""
+def test_the_next_source_is_ready_before_the_device_is_done_with_this_one():
+    ready = [threading.Event() for _ in range(5)]
 
-    def slow():
-        time.sleep(0.05)
-        yield block(0)
+    def prepared(index):
+        def make():
+            yield block(index)
+            ready[index].set()
 
-    waits = []
-    with closing(prepared_ahead([slow] * 5)) as ahead:
-        for media in ahead:
-            before = time.monotonic()
-            values(media)
-            waits.append(time.monotonic() - before)
-            time.sleep(0.2)
-    assert sum(waits[1:]) < 0.1
+        return make
+
+    with closing(prepared_ahead([prepared(index) for index in range(5)])) as ahead:
+        for index, media in enumerate(ahead):
+            assert values(media) == [index]
+            # Here the device works on this source: the next one gets ready meanwhile, asked for or not.
+            assert all(event.wait(30) for event in ready[index + 1 : index + 2])
 
 
 def test_a_long_source_is_begun_before_the_short_one_ahead_of_it_has_its_turn():
