@@ -72,6 +72,22 @@ class ViolationCode(StrEnum):
     AUDIO_NO_OVERLAP = "audio_no_overlap"
     START_SEC_REQUIRED = "start_sec_required"
 
+    # videos, face boxes and speaker turns
+    VIDEO_UNREADABLE = "video_unreadable"
+    VIDEO_TIMESTAMPS = "video_timestamps"
+    VIDEO_WITHOUT_WINDOW = "video_without_window"
+    AUDIO_CHANNELS = "audio_channels"
+    AUDIO_OFFSET = "audio_offset"
+    BOX_INVALID = "box_invalid"
+    BOX_DUPLICATE = "box_duplicate"
+    BOX_EMPTY = "box_empty"
+    BOX_OUTSIDE = "box_outside"
+    RTTM_MISSING = "rttm_missing"
+    RTTM_INVALID = "rttm_invalid"
+    FACE_WITHOUT_SPEAKER = "face_without_speaker"
+    SPEAKER_WITHOUT_FACE = "speaker_without_face"
+    ID_NEGATIVE = "id_negative"
+
     # artifacts
     ARTIFACT_INVALID = "artifact_invalid"
     COUNT_MISMATCH = "count_mismatch"

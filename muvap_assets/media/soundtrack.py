@@ -1,0 +1,272 @@
+"""Sound of a file as stereo float32 blocks at its own rate, placed by its own timestamps.
+
+What belongs here: decoding (libsndfile for mono and stereo WAV and FLAC, PyAV for everything else), the downmix, gaps, and
+counting. What does not: any model's rate.
+
+    clock    ...|-- origin (a video's first frame) ----------------------------------|
+    sound       ....|== block ==|== block ==|      |== block ==|        (pts of each block)
+    here        0000============================0000============        zeros where the file has no sound
+
+**Downmix**, fixed: mono is doubled; more than two channels go by ITU-R BS.775 (front 1, centre and surrounds 1/sqrt(2), a
+single back centre 1/2, no low-frequency channel), divided by the largest sum of a side, so that no input in full scale
+can leave full scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import soundfile
+from numpy.typing import NDArray
+
+from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.media.video import open_container, unreadable
+
+PROBE = f"sound 1, av {version('av')}, {soundfile.__libsndfile_version__}"
+BLOCK_SAMPLES = 1 << 16
+SLACK = Fraction(1, 100)  # containers round timestamps to milliseconds; only a jump beyond this is a gap or an overlap
+_SNDFILE_SUFFIXES = (".wav", ".flac")
+_SIDE = float(np.sqrt(0.5))
+_DOWNMIX: Mapping[str, tuple[float, float]] = {
+    "FL": (1.0, 0.0),
+    "FR": (0.0, 1.0),
+    "FC": (_SIDE, _SIDE),
+    "FLC": (1.0, 0.0),
+    "FRC": (0.0, 1.0),
+    "BL": (_SIDE, 0.0),
+    "BR": (0.0, _SIDE),
+    "SL": (_SIDE, 0.0),
+    "SR": (0.0, _SIDE),
+    "BC": (0.5, 0.5),
+    "LFE": (0.0, 0.0),
+}
+
+Chunk = tuple[Fraction | None, NDArray[np.float32]]  # seconds on the file's clock, samples [channels, n]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SoundFacts:
+    """What decoding a whole file's sound found.
+
+    ``samples`` counts from the first sample to the last at ``rate_hz``, gaps filled; ``first_sec`` is the first sample's
+    time on the container's own clock, 0 for a plain sound file; ``peak`` the largest magnitude after the downmix;
+    ``stopped`` why decoding ended early, empty where it did not.
+    """
+
+    rate_hz: int
+    channels: int
+    samples: int
+    first_sec: Fraction
+    peak: float
+    non_finite: int = 0
+    stopped: str = ""
+
+    def samples_from(self, origin: Fraction) -> int:
+        """Samples from ``origin`` on, silence before the first sample included: what ``blocks(origin)`` yields."""
+        return max(0, self.samples + lead_samples(self.first_sec, origin, self.rate_hz))
+
+
+class SoundSource:
+    """The open sound of a file. Use as a context manager; :meth:`blocks` may be called once.
+
+    Raises:
+        MediaError: the file cannot be opened, has no sound, or a channel layout without a rule.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stopped = ""
+        self._closers: list[Any] = []
+        try:
+            self._open()
+        except BaseException:
+            self._close()
+            raise
+
+    def _open(self) -> None:
+        opened = self._open_sndfile() if self.path.suffix.lower() in _SNDFILE_SUFFIXES else None
+        self.rate_hz, names, chunks = opened or self._open_av()
+        self.channels = len(names)
+        self._mix = downmix_matrix(names, self.path)
+        first = next(chunks, None)
+        if first is None:
+            reason = f" ({self.stopped})" if self.stopped else ""
+            raise unreadable(self.path, ViolationCode.AUDIO_EMPTY, f"no sample decodes{reason}", "at least one sample")
+        self.first_sec = first[0] or Fraction(0)
+        self._chunks = chain([first], chunks)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close()
+
+    def _close(self) -> None:
+        while self._closers:
+            self._closers.pop().close()
+
+    def blocks(self, origin: Fraction | None = None) -> Iterator[NDArray[np.float32]]:
+        """float32 [2, n] blocks at ``rate_hz``, the first sample at ``origin`` on the container's clock.
+
+        What lies before ``origin`` is cut off; silence stands before a sound that starts later, and in gaps. Without an
+        origin the first sample is the file's own first.
+        """
+        lead = 0 if origin is None else lead_samples(self.first_sec, origin, self.rate_hz)
+        positioned = ((self._position(seconds, lead), stereo(chunk, self._mix)) for seconds, chunk in self._chunks)
+        return placed(positioned, round(SLACK * self.rate_hz))
+
+    def _position(self, seconds: Fraction | None, lead: int) -> int | None:
+        return None if seconds is None else lead + round((seconds - self.first_sec) * self.rate_hz)
+
+    def _open_sndfile(self) -> tuple[int, Sequence[str], Iterator[Chunk]] | None:
+        try:
+            file = soundfile.SoundFile(str(self.path))
+        except (soundfile.LibsndfileError, OSError) as error:
+            reason = getattr(error, "error_string", None) or getattr(
+                error, "strerror", None
+            )  # str() names the whole path
+            found = f"it cannot be opened ({reason})"
+            raise unreadable(self.path, ViolationCode.AUDIO_UNREADABLE, found, "WAV or FLAC") from error
+        self._closers.append(file)
+        if file.channels > 2:  # libsndfile does not say which channel is which
+            return None
+        return file.samplerate, ("FC",) if file.channels == 1 else ("FL", "FR"), self._sndfile_chunks(file)
+
+    def _sndfile_chunks(self, file: Any) -> Iterator[Chunk]:
+        try:
+            while len(block := file.read(BLOCK_SAMPLES, dtype="float32", always_2d=True)):
+                yield None, np.ascontiguousarray(block.T)
+        except soundfile.LibsndfileError as error:
+            self.stopped = error.error_string
+
+    def _open_av(self) -> tuple[int, Sequence[str], Iterator[Chunk]]:
+        container = open_container(self.path, ViolationCode.AUDIO_UNREADABLE)
+        self._closers.append(container)
+        if not container.streams.audio:
+            raise unreadable(self.path, ViolationCode.AUDIO_MISSING, "it has no audio stream", "an audio stream")
+        frames = self._av_frames(container)
+        first = next(frames, None)
+        if first is None:
+            return 1, ("FC",), iter(())
+        names = [channel.name for channel in first.layout.channels]
+        return first.sample_rate, names, self._av_chunks(chain([first], frames), first)
+
+    def _av_frames(self, container: Any) -> Iterator[Any]:
+        from av.error import FFmpegError
+
+        try:
+            for packet in container.demux(container.streams.audio[0]):
+                yield from packet.decode()
+        except FFmpegError as error:
+            self.stopped = error.strerror or type(error).__name__
+
+    def _av_chunks(self, frames: Iterable[Any], first: Any) -> Iterator[Chunk]:
+        for frame in frames:
+            if (frame.sample_rate, frame.layout.nb_channels) != (first.sample_rate, first.layout.nb_channels):
+                self.stopped = f"the stream changes to {frame.sample_rate} Hz, {frame.layout.nb_channels} channels"
+                return
+            seconds = None if frame.pts is None or not frame.time_base else frame.pts * frame.time_base
+            yield seconds, _float32(frame)
+
+
+def count_sound(path: Path) -> SoundFacts:
+    """Decode the whole sound of a file and count.
+
+    Raises:
+        MediaError: as :class:`SoundSource`.
+    """
+    samples, non_finite, peak = 0, 0, 0.0
+    with SoundSource(path) as source:
+        for block in source.blocks():
+            finite = np.isfinite(block)
+            samples += block.shape[1]
+            non_finite += int(block.size - np.count_nonzero(finite))
+            peak = max(peak, float(np.abs(block).max(initial=0.0, where=finite)))
+        return SoundFacts(
+            rate_hz=source.rate_hz,
+            channels=source.channels,
+            samples=samples,
+            first_sec=source.first_sec,
+            peak=peak,
+            non_finite=non_finite,
+            stopped=source.stopped,
+        )
+
+
+def lead_samples(first_sec: Fraction, origin: Fraction, rate_hz: int) -> int:
+    """Samples of silence before a sound that starts after ``origin``; negative where it starts before."""
+    return round((first_sec - origin) * rate_hz)
+
+
+def placed(chunks: Iterable[tuple[int | None, NDArray[np.float32]]], slack: int) -> Iterator[NDArray[np.float32]]:
+    """Chunks [c, n] put at their positions from 0 on: zeros in gaps, cut where they overlap or lie before 0.
+
+    A position within ``slack`` samples of where the chunk before ended, or none, means: right after it.
+    """
+    cursor, expected = 0, None
+    for position, chunk in chunks:
+        start = position
+        if expected is not None and (start is None or abs(start - expected) <= slack):
+            start = expected
+        start = start or 0
+        expected = start + chunk.shape[1]
+        for offset in range(cursor, start, BLOCK_SAMPLES):
+            yield np.zeros((chunk.shape[0], min(BLOCK_SAMPLES, start - offset)), np.float32)
+        cursor = max(cursor, start)
+        if expected > cursor:
+            yield chunk[:, cursor - start :]
+            cursor = expected
+
+
+def downmix_matrix(names: Sequence[str], path: Path) -> NDArray[np.float32] | None:
+    """float32 [2, channels], or ``None`` where mono is doubled or stereo kept.
+
+    Raises:
+        MediaError: more than two channels of which one has no place in the rule.
+    """
+    if len(names) <= 2:
+        return None
+    unknown = sorted({name for name in names if name not in _DOWNMIX})
+    if unknown:
+        raise MediaError(
+            ViolationCode.AUDIO_CHANNELS,
+            str(path),
+            found=f"{len(names)} channels, of which {unknown} have no stated place",
+            required=f"mono, stereo, or channels out of {sorted(_DOWNMIX)}",
+            hint="Mix it down to stereo.",
+        )
+    matrix = np.array([_DOWNMIX[name] for name in names]).T
+    scaled: NDArray[np.float32] = (matrix / matrix.sum(axis=1).max()).astype(np.float32)
+    return scaled
+
+
+def stereo(chunk: NDArray[np.float32], mix: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    """float32 [channels, n] -> [2, n]."""
+    if mix is None:
+        return chunk if chunk.shape[0] == 2 else np.repeat(chunk, 2, axis=0)
+    mixed = np.zeros((2, chunk.shape[1]), np.float32)
+    for channel, weights in zip(chunk, mix.T, strict=True):  # one by one: a matrix product's bytes depend on threads
+        mixed += weights[:, None] * channel
+    return mixed
+
+
+def _float32(frame: Any) -> NDArray[np.float32]:
+    """float32 [channels, n] of a decoded frame in any sample format, integers scaled to [-1, 1)."""
+    values = frame.to_ndarray()
+    if not frame.format.is_planar:
+        values = values.reshape(-1, frame.layout.nb_channels).T
+    if values.dtype == np.uint8:
+        values = (values.astype(np.float32) - 128) / 128
+    elif values.dtype.kind == "i":
+        values = values / np.float64(1 << (8 * values.dtype.itemsize - 1))
+    return np.ascontiguousarray(values, np.float32)

@@ -1,0 +1,276 @@
+"""Frames of a video file by their own timestamps, upright, one at a time.
+
+What belongs here: opening, decoding, timestamps, rotation, counting. What does not: any model's rate or canvas.
+
+    container   ......|-- frame 0 --|-- frame 1 --------|-- frame 2 --|      (pts of each frame, variable or not)
+    here              0             start 1             start 2       stop 2 = duration
+
+Every time is a ``Fraction`` of seconds since the first frame shown. Nothing is taken from the header that decoding can
+tell: counts, durations and sizes are those of the frames that came out. PyAV is imported by the modules of this folder
+only, and inside functions, because the code location has to load without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from importlib.metadata import version
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from muvap_assets.errors import MediaError, ViolationCode
+
+PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
+_HALF = 1 << 15  # display matrices are 16.16 fixed point; more than a half counts as one
+
+
+@dataclass(frozen=True, slots=True)
+class Orientation:
+    """How stored pixels become upright ones: ``turns`` quarter turns counterclockwise after an optional left-right flip."""
+
+    turns: int = 0
+    mirrored: bool = False
+
+    @classmethod
+    def of_matrix(cls, matrix: NDArray[np.int32]) -> Orientation:
+        """The orientation a display matrix asks for, snapped to a quarter turn.
+
+        The matrix sends the stored point (x, y), y downwards, to (a*x + c*y, b*x + d*y) (ISO/IEC 14496-12, `tkhd`).
+        """
+        a, b, c, d = (int(np.sign(value)) if abs(int(value)) > _HALF else 0 for value in matrix[[0, 1, 3, 4]])
+        mirrored = a * d - b * c < 0
+        if mirrored:  # undo the flip that comes first, so that a pure rotation is left
+            a, b = -a, -b
+        return cls({(1, 0): 0, (0, -1): 1, (-1, 0): 2, (0, 1): 3}.get((a, b), 0), mirrored)
+
+    def upright(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """uint8 [H, W, 3] as displayed."""
+        if self.mirrored:
+            pixels = pixels[:, ::-1]
+        return np.ascontiguousarray(np.rot90(pixels, self.turns))
+
+    def size(self, width: int, height: int) -> tuple[int, int]:
+        """(width, height) as displayed."""
+        return (height, width) if self.turns % 2 else (width, height)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFrame:
+    """One frame as shown: from ``start`` up to ``stop``, seconds since the first frame; its pixels on demand."""
+
+    index: int
+    start: Fraction
+    stop: Fraction
+    orientation: Orientation
+    raw: Any
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(width, height) as displayed."""
+        return self.orientation.size(self.raw.width, self.raw.height)
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """uint8 [H, W, 3] RGB, upright."""
+        return self.orientation.upright(self.raw.to_ndarray(format="rgb24"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VideoFacts:
+    """What decoding a whole file found.
+
+    ``width`` and ``height`` are the first frame's as displayed; ``first_sec`` is its timestamp on the container's own
+    clock; ``rate`` the stream's declared average, for messages only; ``header_frames`` what the header promises, 0
+    where it says nothing; ``stopped`` why decoding ended early, empty where it did not; ``quarter_turns`` the rotation
+    that was applied, counterclockwise.
+    """
+
+    frames: int
+    first_sec: Fraction
+    duration_sec: Fraction
+    rate: Fraction | None
+    width: int
+    height: int
+    quarter_turns: int = 0
+    pixel_aspect: Fraction = Fraction(1)
+    header_frames: int = 0
+    stopped: str = ""
+
+
+class VideoSource:
+    """An open video file. Use as a context manager; :meth:`frames` may be called once.
+
+    Raises:
+        MediaError: the file cannot be opened, or holds no video stream.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.stopped = ""
+        self._container = open_container(path, ViolationCode.VIDEO_UNREADABLE)
+        from av.stream import Disposition
+
+        streams = [
+            stream for stream in self._container.streams.video if not stream.disposition & Disposition.attached_pic
+        ]
+        if not streams:
+            self._container.close()
+            raise unreadable(path, ViolationCode.VIDEO_UNREADABLE, "it has no video stream", "a video stream")
+        self._stream = streams[0]
+        self.rate: Fraction | None = self._stream.average_rate or self._stream.guessed_rate
+        self.header_frames: int = self._stream.frames
+        self.pixel_aspect = Fraction(self._stream.sample_aspect_ratio or 1) or Fraction(1)
+        self.first_sec = Fraction(0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._container.close()
+
+    def frames(self, fps: Fraction | None = None) -> Iterator[VideoFrame]:
+        """Every frame that decodes, in order of display. Holds one frame back, to know how long the one before is shown.
+
+        Args:
+            fps: a constant rate that overrides the file's timestamps: frame i is then shown from i / fps.
+
+        Raises:
+            MediaError: timestamps run backwards or are missing without a declared rate, or the first frame is damaged.
+        """
+        held: VideoFrame | None = None
+        for index, (start, stop, raw, orientation) in enumerate(self._timed(fps)):
+            if held is not None:
+                yield VideoFrame(held.index, held.start, start, held.orientation, held.raw)
+            held = VideoFrame(index, start, stop, orientation, raw)
+        if held is None:
+            found = f"no frame decodes{f' ({self.stopped})' if self.stopped else ''}"
+            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, "at least one frame")
+        yield held
+
+    def _timed(self, fps: Fraction | None) -> Iterator[tuple[Fraction, Fraction, Any, Orientation]]:
+        orientation = Orientation()
+        previous = Fraction(-1)
+        grid = self._stream.guessed_rate or None
+        for index, raw in enumerate(self._decoded()):
+            seconds, tick = self._timestamp(raw, index)
+            if index == 0:
+                self.first_sec, orientation = seconds, _orientation(raw)
+            if fps is not None:
+                yield index / fps, (index + 1) / fps, raw, orientation
+                continue
+            start = snapped(seconds - self.first_sec, grid, tick)
+            if start < previous:
+                raise MediaError(
+                    ViolationCode.VIDEO_TIMESTAMPS,
+                    str(self.path),
+                    found=f"frame {index} has timestamp {float(start):.3f} s after one of {float(previous):.3f} s",
+                    required="timestamps do not run backwards",
+                    hint="Remux the file with corrected timestamps.",
+                )
+            yield start, snapped(start + self._shown_for(raw, start - previous), grid, tick), raw, orientation
+            previous = start
+
+    def _timestamp(self, raw: Any, index: int) -> tuple[Fraction, Fraction]:
+        if raw.pts is not None and raw.time_base:
+            return raw.pts * raw.time_base, raw.time_base
+        if self.rate is None:
+            raise MediaError(
+                ViolationCode.VIDEO_TIMESTAMPS,
+                str(self.path),
+                found=f"frame {index} has no timestamp and the stream declares no rate",
+                required="timestamps or a rate",
+                hint="Remux the file with timestamps.",
+            )
+        return index / self.rate, Fraction(0)
+
+    def _shown_for(self, raw: Any, since_previous: Fraction) -> Fraction:
+        """How long the last frame is shown: its own duration, else a period of the rate, else as long as the one before."""
+        if raw.duration and raw.time_base:
+            return Fraction(raw.duration * raw.time_base)
+        return 1 / self.rate if self.rate else since_previous
+
+    def _decoded(self) -> Iterator[Any]:
+        """Decoded frames up to the first damage, which ends the stream: what follows it may be anything."""
+        from av.error import FFmpegError
+
+        try:
+            for packet in self._container.demux(self._stream):
+                for frame in packet.decode():
+                    if frame.is_corrupt:
+                        self.stopped = "a damaged frame"
+                        return
+                    yield frame
+        except FFmpegError as error:
+            self.stopped = error.strerror or type(error).__name__
+
+
+def count_video(path: Path) -> VideoFacts:
+    """Decode a whole file and count.
+
+    Raises:
+        MediaError: as :class:`VideoSource` and :meth:`VideoSource.frames`.
+    """
+    with VideoSource(path) as source:
+        last = first = next(frames := source.frames())
+        for frame in frames:
+            last = frame
+        width, height = first.size
+        return VideoFacts(
+            frames=last.index + 1,
+            first_sec=source.first_sec,
+            duration_sec=last.stop,
+            rate=source.rate,
+            width=width,
+            height=height,
+            quarter_turns=first.orientation.turns,
+            pixel_aspect=source.pixel_aspect,
+            header_frames=source.header_frames,
+            stopped=source.stopped,
+        )
+
+
+def snapped(seconds: Fraction, rate: Fraction | None, tick: Fraction) -> Fraction:
+    """``seconds``, moved onto the grid of ``rate`` where it lies less than one container tick from a grid point.
+
+    Containers that store milliseconds keep 3/48 s as 62 or 63 ms, which may move a frame at a half-way case of a later
+    resampling; a timestamp further off the grid is a variable rate's own and stays.
+    """
+    if not rate or rate < 0:
+        return seconds
+    nearest = Fraction(round(seconds * rate)) / rate
+    return nearest if abs(nearest - seconds) < tick else seconds
+
+
+def open_container(path: Path, code: ViolationCode) -> Any:
+    """An open PyAV input container.
+
+    Raises:
+        MediaError: with ``code``, where it is missing or ffmpeg does not know it.
+    """
+    import av
+
+    try:
+        return av.open(str(path), metadata_errors="replace")
+    except (av.error.FFmpegError, OSError, ValueError) as error:
+        found = f"it cannot be opened ({getattr(error, 'strerror', None) or error})"
+        raise unreadable(path, code, found, "a file that ffmpeg reads") from error
+
+
+def unreadable(path: Path, code: ViolationCode, found: str, required: str) -> MediaError:
+    """The error for a file that is not what it claims to be."""
+    return MediaError(code, str(path), found=found, required=required, hint="Replace the file, or drop its row.")
+
+
+def _orientation(raw: Any) -> Orientation:
+    from av.sidedata.sidedata import Type
+
+    for data in raw.side_data:
+        if data.type == Type.DISPLAYMATRIX:
+            return Orientation.of_matrix(np.frombuffer(bytes(data), np.int32))
+    return Orientation()
