@@ -65,6 +65,7 @@ def _policy_options(command: Any) -> Any:
 
 def _corpus(manifest: Path, name: str | None, options: dict[str, Any]) -> Any:
     from muvap_assets.asd.contract import Corpus, OnViolation, Policy
+    from muvap_assets.asd.corpora.tsv import TsvCorpus
 
     quarantine = options.pop("quarantine")
     policy = Policy(
@@ -73,7 +74,8 @@ def _corpus(manifest: Path, name: str | None, options: dict[str, Any]) -> Any:
         max_missing_audio_share=options.pop("max_missing_audio_share"),
     )
     name = name or manifest.stem
-    return Corpus(name=name, manifest=manifest.resolve(), dataset=name, policy=policy, **options)
+    source = TsvCorpus(kind="tsv", manifest=manifest.resolve())
+    return Corpus(name=name, source=source, dataset=name, policy=policy, **options)
 
 
 @main.command()

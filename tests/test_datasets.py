@@ -21,8 +21,8 @@ def test_paths_are_meant_from_the_file_and_may_name_variables(tmp_path, monkeypa
         "corpora: {b: {kind: tsv, manifest: sub/train.tsv}, a: {kind: tsv, manifest: '${CORPORA}/x/val.tsv', dataset: x}}",
     )
     assert list(datasets.corpora) == ["a", "b"]
-    assert datasets.corpus("b").manifest == tmp_path / "sub" / "train.tsv"
-    assert str(datasets.corpus("a").manifest) == "/media/corpora/x/val.tsv"
+    assert datasets.corpus("b").source.manifest == tmp_path / "sub" / "train.tsv"
+    assert str(datasets.corpus("a").source.manifest) == "/media/corpora/x/val.tsv"
     assert (datasets.corpus("b").dataset, datasets.corpus("a").dataset) == ("b", "x")
 
 
@@ -64,7 +64,7 @@ def test_a_wrong_entry_is_an_error_that_names_the_key(tmp_path, text, message):
 
 def test_several_wrong_entries_are_told_together(tmp_path):
     with pytest.raises(ConfigError, match=r"3 wrong entries"):
-        load(tmp_path, "corpora: {a: {kind: tsv}, b: {manifest: x, extra: 1}}")
+        load(tmp_path, "corpora: {a: {kind: tsv}, b: {manifest: x}, c: {kind: tsv, manifest: x, extra: 1}}")
 
 
 def test_an_unknown_corpus_is_told_which_there_are(tmp_path):

@@ -12,7 +12,6 @@ from fractions import Fraction
 from pathlib import Path
 
 from muvap_assets.asd.contract import Clip, Corpus
-from muvap_assets.asd.corpora.tsv import ParsedManifest, read_tsv
 from muvap_assets.asd.loudness import (
     LOUDNESS_CHECKS,
     build_loudness_index,
@@ -38,15 +37,10 @@ from muvap_assets.publish import (
 )
 
 
-def read_corpus(corpus: Corpus) -> ParsedManifest:
-    """The rows of a corpus, its media not opened yet."""
-    return read_tsv(corpus.manifest)
-
-
 def validate_corpus(corpus: Corpus, progress: Progress = no_progress) -> ManifestReport:
     """The verdict on a corpus, nothing written."""
     return validate(
-        read_corpus(corpus), root=corpus.root, dataset=corpus.dataset, policy=corpus.policy, progress=progress
+        corpus.source.read(), root=corpus.root, dataset=corpus.dataset, policy=corpus.policy, progress=progress
     )
 
 
@@ -57,7 +51,7 @@ def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progre
     def build(folder: Path) -> ManifestReport:
         report = validate_corpus(corpus, progress)
         write_violations(artifact.reports / VIOLATIONS_FILE, report.violations)
-        inputs = {"source": file_sha256(corpus.manifest)} if corpus.manifest.is_file() else {}
+        inputs = {name: file_sha256(path) for name, path in corpus.source.inputs().items() if path.is_file()}
         published = artifact.version("version")
         write_manifest(folder, report, root=corpus.root, published=published, inputs=inputs, dataset=corpus.dataset)
         return report

@@ -23,10 +23,10 @@ from muvap_assets.asd.contract import (
     FACE_SIZE,
     Clip,
     ClipRow,
+    ParsedManifest,
     Policy,
     VisualKind,
 )
-from muvap_assets.asd.corpora.tsv import ParsedManifest
 from muvap_assets.asd.manifest_checks import blocking_violations
 from muvap_assets.asd.manifest_files import (
     MANIFEST_FILE,
@@ -200,6 +200,7 @@ def _clip(row: ClipRow, dataset: str, faces: tuple[int, int, int], probe: AudioP
         face_height=faces[1],
         face_width=faces[2],
         labels_known=row.labels_known,
+        video_id=row.video_id,
         license=row.license,
         consent=row.consent,
     )

@@ -14,15 +14,15 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.contract import MANIFEST_COLUMNS, OPTIONAL_COLUMNS, ClipRow, VisualKind
+from muvap_assets.asd.contract import MANIFEST_COLUMNS, OPTIONAL_COLUMNS, ClipRow, ParsedManifest, VisualKind
+from muvap_assets.asd.corpora.entry import CorpusEntry
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
 
@@ -37,14 +37,24 @@ _MAX_SAMPLE_ID_CHARACTERS = 500
 _MAX_AUDIO_RATE_HZ = 768_000
 
 
-@dataclass(frozen=True, slots=True)
-class ParsedManifest:
-    """What the text of a manifest holds: well-formed rows, findings, and how many rows there were in all."""
+class TsvCorpus(CorpusEntry):
+    """A corpus in the canonical TSV. ``manifest`` is absolute once parsed."""
 
-    source: str
-    rows: tuple[ClipRow, ...]
-    violations: tuple[Violation, ...]
-    row_count: int
+    kind: Literal["tsv"]
+    manifest: Path
+
+    @property
+    def folder(self) -> Path:
+        """Where the manifest lies."""
+        return self.manifest.parent
+
+    def read(self) -> ParsedManifest:
+        """See :func:`read_tsv`."""
+        return read_tsv(self.manifest)
+
+    def inputs(self) -> Mapping[str, Path]:
+        """The manifest itself."""
+        return {"source": self.manifest}
 
 
 class _FieldError(Exception):
