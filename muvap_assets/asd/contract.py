@@ -30,7 +30,7 @@ CLIP_LOCAL_TOLERANCE_SEC = Fraction(1, 50)
 
 MANIFEST_COLUMNS = ("sample_id", "audio_path", "visual_path", "source_fps", "labels")
 BOX_COLUMNS = ("boxes_path", "face_id", "first_frame")
-OPTIONAL_COLUMNS = ("start_sec", "visual_kind", "audio_sample_rate", *BOX_COLUMNS, "license", "consent")
+OPTIONAL_COLUMNS = ("start_sec", "visual_kind", "audio_sample_rate", *BOX_COLUMNS, "license", "consent", "labels_known", "video_id")
 
 
 class VisualKind(StrEnum):
