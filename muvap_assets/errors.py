@@ -88,6 +88,27 @@ class ViolationCode(StrEnum):
     SPEAKER_WITHOUT_FACE = "speaker_without_face"
     ID_NEGATIVE = "id_negative"
 
+    # corpora as they are shipped
+    LOADER_FORMAT = "loader_format"
+    ORIGINAL_FORMAT = "original_format"
+    ORIGINAL_MISSING = "original_missing"
+    LABEL_UNKNOWN = "label_unknown"
+    LABELS_DISAGREE = "labels_disagree"
+    LABELS_KNOWN_INVALID = "labels_known_invalid"
+    LABELS_ALL_SPEAKING = "labels_all_speaking"
+    VIDEO_ID_UNKNOWN = "video_id_unknown"
+    ENTITY_PATH_AMBIGUOUS = "entity_path_ambiguous"
+    ENTITY_PATH_SHARED = "entity_path_shared"
+    FRAME_TIMES_MISMATCH = "frame_times_mismatch"
+    FRAME_TIMES_INVALID = "frame_times_invalid"
+    FRAME_GAP = "frame_gap"
+    FRAME_CROWDED = "frame_crowded"
+    SOURCE_FPS_DIFFERS = "source_fps_differs"
+    SHARED_RECORDING = "shared_recording"
+    SHARED_VIDEO = "shared_video"
+    SHARED_MEDIA = "shared_media"
+    FIGURE_UNUSUAL = "figure_unusual"
+
     # artifacts
     ARTIFACT_INVALID = "artifact_invalid"
     COUNT_MISMATCH = "count_mismatch"
