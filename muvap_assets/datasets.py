@@ -24,6 +24,7 @@ from pydantic_core import ErrorDetails
 
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.ava import AvaCorpus
+from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.corpora.wasd import WasdCorpus
 from muvap_assets.errors import ConfigError
@@ -34,7 +35,7 @@ _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 CorpusKind: TypeAlias = Annotated[
-    TsvCorpus | AvaCorpus | WasdCorpus,
+    TsvCorpus | AvaCorpus | WasdCorpus | MsdwildCorpus,
     Field(discriminator="kind"),
 ]
 """Every kind of corpus; a new one is a row here and a file beside those it joins."""

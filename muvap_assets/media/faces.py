@@ -29,7 +29,10 @@ import numpy.typing as npt
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media.npy import NpyError, NpyHeader, read_at, read_npy_header
 
-FACE_CONVERSION = "npy: unchanged; jpeg_directory: cv2.IMREAD_GRAYSCALE, then cv2.INTER_LINEAR to 112x112"
+FACE_CONVERSION = (
+    "npy: unchanged; jpeg_directory: cv2.IMREAD_GRAYSCALE, then cv2.INTER_LINEAR to 112x112; video_boxes: luma at full "
+    "range, square about the box, grey 128 outside the picture and where there is no box, cv2.INTER_LINEAR to 112x112"
+)
 JPEG_PIXELS_MAX = 64_000_000
 JPEG_BYTES_MAX = 1 << 26
 _JPEG_SUFFIXES = (".jpg", ".jpeg")

@@ -47,9 +47,7 @@ def open_video_sound(path: Path) -> VideoSound:
             without a rule (AUDIO_CHANNELS).
     """
     with VideoSource(path) as video:
-        frames = video.frames()
-        next(frames)
-        frames.close()  # type: ignore[attr-defined]  # a generator
+        next(video.frames())
         origin = video.first_sec
     with SoundSource(path) as sound:
         return VideoSound(rate_hz=sound.rate_hz, channels=sound.channels, origin_sec=origin, first_sec=sound.first_sec)
