@@ -28,9 +28,21 @@ FACE_SIZE = 112
 CLIP_LOCAL_TOLERANCE_SEC = Fraction(1, 50)
 """Audio of a row without ``start_sec`` may outlast its faces by one frame and this much, and no more."""
 
+NAME_ROUNDING_SEC = Fraction(1, 100)
+"""Crops and the cuts of their audio are placed by times of two decimals: between two of them as much as this is lost."""
+
 MANIFEST_COLUMNS = ("sample_id", "audio_path", "visual_path", "source_fps", "labels")
 BOX_COLUMNS = ("boxes_path", "face_id", "first_frame")
-OPTIONAL_COLUMNS = ("start_sec", "visual_kind", "audio_sample_rate", *BOX_COLUMNS, "license", "consent", "labels_known", "video_id")
+OPTIONAL_COLUMNS = (
+    "start_sec",
+    "visual_kind",
+    "audio_sample_rate",
+    *BOX_COLUMNS,
+    "license",
+    "consent",
+    "labels_known",
+    "video_id",
+)
 
 
 class VisualKind(StrEnum):

@@ -21,6 +21,7 @@ from muvap_assets.asd.contract import (
     AUDIO_RATE_HZ,
     CLIP_LOCAL_TOLERANCE_SEC,
     FACE_SIZE,
+    NAME_ROUNDING_SEC,
     Clip,
     ClipRow,
     ParsedManifest,
@@ -246,6 +247,7 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
     """Does the recording cover the faces, and is it known where on it they lie?"""
     audio_sec, faces_sec = Fraction(probe.frames, probe.rate_hz), clip.source_frames / clip.source_fps.value
     frame_sec = 1 / clip.source_fps.value
+    rounding = NAME_ROUNDING_SEC if row.frame_times and row.start_sec is None else 0
     if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
         yield Violation(
             code=ViolationCode.START_SEC_REQUIRED,
@@ -262,7 +264,7 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
             required="a clip on its recording",
             hint="Check start_sec and audio_path.",
         )
-    elif clip.padded_samples > frame_sec * AUDIO_RATE_HZ + 1:
+    elif clip.padded_samples > (frame_sec + rounding) * AUDIO_RATE_HZ + 1:
         share = clip.padded_samples / clip.audio_samples
         rejected = share > policy.max_missing_audio_share
         yield Violation(

@@ -31,6 +31,7 @@ MANIFEST_CHECKS = {
     "labels_match_faces": "Each clip has as many labels as face frames; nothing was trimmed or padded.",
     "audio_covers_faces": "Each clip lies on its recording, and the recording does not end too early.",
     "rejected_rows": "Warns when rows were set aside, and lists them.",
+    "labels_vary": "Warns when every frame is labelled as speech: labels that were never published are filled so.",
 }
 LOUDNESS_CHECKS = {
     "levels_finite": "Every level is a finite number and the levels of a recording agree with one another.",

@@ -151,9 +151,11 @@ class _Reader:
     # --- the loader CSV -----------------------------------------------------------------------------------------------
 
     def _rows_of_file(self) -> tuple[list[_LoaderRow], int]:
-        path, rows, count = self.corpus.loader_file, [], 0
+        path, count = self.corpus.loader_file, 0
+        rows: list[_LoaderRow] = []
+        unread: list[Violation] = []
         try:
-            for number, fields in read_lines(path, self.findings):
+            for number, fields in read_lines(path, unread):
                 if not count and (fault := self._other_format(fields)):
                     self.findings.append(fault)
                     return [], 1
@@ -164,7 +166,8 @@ class _Reader:
         except OSError as error:
             found, hint = f"cannot be read ({error.strerror})", "Check root and split, or give loader."
             self.findings.append(file_finding(path, ViolationCode.FILE_UNREADABLE, found, "a loader CSV", hint))
-        count += sum(finding.code in NOT_A_RECORD for finding in self.findings)
+        count += sum(finding.code in NOT_A_RECORD for finding in unread)
+        self.findings += unread
         if not count and not self.findings:
             found, hint = "no rows", "Was the file cut short?"
             self.findings.append(file_finding(path, ViolationCode.MANIFEST_EMPTY, found, "at least one row", hint))
