@@ -47,8 +47,10 @@ def clicks(seconds: float, at: list[float], rate: int = RATE_HZ) -> np.ndarray:
 
 
 def click_times(sound: np.ndarray, rate: int = RATE_HZ) -> list[float]:
-    """Seconds at which bursts begin in int16 or float samples."""
-    loud = np.flatnonzero(np.abs(sound.astype(np.float64)) > np.abs(sound).max() / 3)
+    """Seconds at which bursts begin in int16 samples."""
+    loud = np.flatnonzero(np.abs(sound.astype(int)) > 8000)
+    if not len(loud):
+        return []
     starts = loud[np.concatenate([[True], np.diff(loud) > rate // 50])]
     return [float(start / rate) for start in starts]
 

@@ -94,9 +94,10 @@ def _malformed(path: Path, number: int, name: str, line: str) -> Violation:
     return Violation(
         code=ViolationCode.RTTM_INVALID,
         source=path.name,
-        row=number,
+        # A line that names no recording may be any one's: a finding about the file as a whole.
+        row=number if name else None,
         sample_id=name or None,
-        found=f"{line[:80]!r}",
+        found=f"{line[:80]!r}" if name else f"line {number} is {line[:80]!r}",
         required="SPEAKER, file, channel, start, duration, two fields, speaker; times as decimals of seconds, zero or more",
         hint="The recording's labels are not known: correct the line.",
     )
