@@ -5,7 +5,7 @@ What belongs here: one video, one picture, one box. Which boxes belong to which 
 | rule     |                                                                                                              |
 |----------|--------------------------------------------------------------------------------------------------------------|
 | frame    | number ``i`` is the ``i``-th picture decoded, from 0; it has to be shown within half a frame of ``i / fps``   |
-| grey     | the decoded luma at full range (libswscale ``gray``), upright                                                |
+| grey     | the decoded luma ``Y``, upright; ``round((Y - 16) * 255 / 219)``, clipped, where the video has limited range |
 | crop     | the square about the box's centre whose side is the box's longer one, rounded to whole pixels                |
 | border   | what of the square lies outside the picture is :data:`BORDER_GREY`; so is a frame without a box              |
 | resizing | ``cv2.INTER_LINEAR`` to [112, 112], as for JPEG crops                                                        |
@@ -28,6 +28,11 @@ from muvap_assets.media.video import VideoFrame, VideoSource
 
 BORDER_GREY = 128
 """Level of everything that no pixel was seen of."""
+
+_FULL_RANGE = 2  # AVCOL_RANGE_JPEG
+_FULL_RANGE_FORMATS = frozenset({"gray", "yuvj420p", "yuvj422p", "yuvj444p"})
+_LUMA_FORMATS = _FULL_RANGE_FORMATS | {"yuv420p", "yuv422p", "yuv444p", "nv12"}
+_TO_FULL_RANGE = np.rint((np.arange(256) - 16) * (255 / 219)).clip(0, 255).astype(np.uint8)
 
 MAX_SIDE_RATIO = 2
 """A crop's side is at most so many times the picture's longer one: more is no face."""
@@ -104,8 +109,18 @@ def open_video(path: Path) -> VideoSource:
 
 
 def grey_picture(frame: VideoFrame) -> npt.NDArray[np.uint8]:
-    """uint8 [H, W], upright."""
-    return frame.orientation.upright(frame.raw.to_ndarray(format="gray"))
+    """uint8 [H, W], upright. Pictures without 8-bit luma, such as RGB or 10 bits, go through libswscale's ``gray``."""
+    import cv2
+
+    raw = frame.raw
+    if raw.format.name not in _LUMA_FORMATS:
+        return frame.orientation.upright(raw.to_ndarray(format="gray"))
+    plane = raw.planes[0]
+    luma = np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[: raw.height, : raw.width]
+    full_range = raw.format.name in _FULL_RANGE_FORMATS or raw.color_range == _FULL_RANGE
+    # A table of our own: libswscale takes ten times as long, and its rounding is a matter of its version.
+    grey = np.ascontiguousarray(luma) if full_range else cv2.LUT(luma, _TO_FULL_RANGE)
+    return frame.orientation.upright(grey)
 
 
 def box_fault(box: npt.NDArray[np.float64], width: int, height: int) -> tuple[ViolationCode, str] | None:

@@ -1,5 +1,8 @@
 """Box files, and crops against a rule written out pixel by pixel."""
 
+from fractions import Fraction
+
+import av
 import cv2
 import numpy as np
 import pytest
@@ -8,7 +11,8 @@ from hypothesis import strategies as st
 
 from muvap_assets.errors import ViolationCode
 from muvap_assets.media.face_boxes import read_face_boxes
-from muvap_assets.media.video_faces import BORDER_GREY, box_fault, crop_face, crop_square
+from muvap_assets.media.video import Orientation, VideoFrame
+from muvap_assets.media.video_faces import BORDER_GREY, box_fault, crop_face, crop_square, grey_picture
 
 
 def write(path, *lines):
@@ -135,3 +139,29 @@ def test_the_square_of_a_box_has_its_centre_and_its_longer_side(box, square):
 def test_a18_boxes_that_show_no_pixel_are_faults(box, code):
     fault = box_fault(np.array(box, float), 60, 40)
     assert (fault and fault[0]) == code
+
+
+@pytest.mark.parametrize(
+    ("pixels", "full"), [("yuv420p", False), ("yuvj420p", True), ("yuv444p", False), ("rgb24", True)]
+)
+def test_grey_is_the_luma_at_full_range(tmp_path, pixels, full):
+    levels = np.repeat(np.arange(16, 236, 4, dtype=np.uint8), 8)
+    picture = np.ascontiguousarray(np.broadcast_to(levels, (64, len(levels))))
+    raw = av.VideoFrame(len(levels), 64, pixels)
+    if pixels == "rgb24":
+        raw = av.VideoFrame.from_ndarray(np.repeat(picture[:, :, None], 3, axis=2), format=pixels)
+    else:
+        for plane, values in zip(raw.planes, [picture, 128, 128], strict=True):
+            rows = np.full((plane.height, plane.line_size), 128, np.uint8)
+            rows[:, : plane.width] = values
+            plane.update(rows.tobytes())
+    grey = grey_picture(VideoFrame(0, Fraction(0), Fraction(1), Orientation(), raw))
+    expected = picture if full else np.rint((picture.astype(float) - 16) * 255 / 219)
+    assert grey.shape == picture.shape
+    assert np.abs(grey - expected).max() <= (1 if pixels == "rgb24" else 0)
+
+
+def test_a_turned_video_is_cut_upright():
+    raw = av.VideoFrame.from_ndarray(np.arange(64 * 32, dtype=np.int64).astype(np.uint8).reshape(32, 64), format="gray")
+    grey = grey_picture(VideoFrame(0, Fraction(0), Fraction(1), Orientation(turns=1), raw))
+    np.testing.assert_array_equal(grey, np.rot90(raw.to_ndarray()))
