@@ -32,7 +32,9 @@ _SUBJECTS = {
         ViolationCode.LABELS_DISAGREE,
         ViolationCode.LABEL_UNKNOWN,
         ViolationCode.LABEL_COUNT_MISMATCH,
-        *(code for code in ViolationCode if code.startswith(("faces_", "face_", "frame_"))),
+        ViolationCode.VIDEO_UNREADABLE,
+        ViolationCode.VIDEO_TIMESTAMPS,
+        *(code for code in ViolationCode if code.startswith(("faces_", "face_", "frame_", "box_", "rttm_"))),
     },
     "audio_covers_faces": {
         ViolationCode.START_SEC_REQUIRED,

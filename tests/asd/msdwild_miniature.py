@@ -65,9 +65,10 @@ def write_mp4(
     video_start: Fraction = Fraction(0),
     sound_start: Fraction = Fraction(0),
     pts: list[int] | None = None,
+    options: dict[str, str] | None = None,
 ) -> Path:
     """An MP4 of grey pictures, with AAC where samples are given, each starting when it is told to."""
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream("libx264", rate=fps)
         stream.height, stream.width = pictures[0].shape
         stream.pix_fmt = "yuv420p"

@@ -330,6 +330,22 @@ def test_a_cut_or_damaged_video_is_a_finding_of_each_of_its_rows(two_faces, tmp_
         pack(report.clips, two_faces.root, tmp_path / "pack")
 
 
+def test_a_download_that_broke_off_is_told_with_how_far_it_decodes(mini):
+    mini.video("00001", 75, sound=None, options={"movflags": "faststart"})
+    mini.boxes("00001", 75, faces=(0,))
+    mini.speaks("00001", "0", 0, 1)
+    path = mini.media / "00001.mp4"
+    path.write_bytes(path.read_bytes()[: path.stat().st_size * 2 // 3])
+    wavs = mini.root / "wav"
+    wavs.mkdir()
+    soundfile.write(wavs / "00001.wav", clicks(3, [0.3]), RATE_HZ)
+    report = manifest(mini, audio=str(wavs))
+    assert report.clips
+    (violation, *_) = report.violations
+    assert violation.code is ViolationCode.LABEL_COUNT_MISMATCH
+    assert "frames decode (decoding stopped: " in violation.found
+
+
 def test_a_video_that_became_shorter_since_it_was_validated_is_not_packed(two_faces, tmp_path):
     report = manifest(two_faces)
     two_faces.video("00001", 30)
