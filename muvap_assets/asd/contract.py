@@ -180,6 +180,12 @@ class Corpus:
         return self.source.folder
 
 
+def _rounded(numerator: int, denominator: int) -> int:
+    """``round(Fraction(numerator, denominator))`` for a positive denominator, without making the fraction."""
+    whole, rest = divmod(numerator, denominator)
+    return whole + (2 * rest > denominator or (2 * rest == denominator and whole % 2))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clip:
     """One accepted row: a face track on its recording.
@@ -222,12 +228,13 @@ class Clip:
     @property
     def audio_samples(self) -> int:
         """Samples at 16 kHz that the faces cover; half rounds to even."""
-        return round(self.source_frames / self.source_fps.value * AUDIO_RATE_HZ)
+        rate = self.source_fps.value
+        return _rounded(self.source_frames * AUDIO_RATE_HZ * rate.denominator, rate.numerator)
 
     @property
     def start_sample(self) -> int:
         """First sample of the clip on the recording at 16 kHz; half rounds to even."""
-        return round(self.start_sec * AUDIO_RATE_HZ)
+        return _rounded(self.start_sec.numerator * AUDIO_RATE_HZ, self.start_sec.denominator)
 
     @property
     def padded_samples(self) -> int:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.contract import ClipRow
+from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Severity, Violation, ViolationCode
 
 NAME_TOLERANCE_USEC = 5_000
@@ -30,6 +32,8 @@ def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
     if row.frame_times is None or not names:
         return []
     times, annotated = stem_times(names), row.frame_times.annotated_usec
+    if annotated is None and len(names) == len(row.labels) and _regular(times, row.source_fps):
+        return []
     if annotated is not None and len(annotated) == len(row.labels):
         found = _against_annotation(row, names, times, annotated)
         gaps = _gaps(row, annotated, [f"{time / 1e6:.2f}" for time in annotated.tolist()], "the annotation")
@@ -38,6 +42,27 @@ def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
         gaps = _gaps(row, times, names, "the crops")
     problems = [*found, *gaps]
     return problems or list(_other_rate(row, times))
+
+
+def _regular(times: npt.NDArray[np.int64], rate: FrameRate) -> bool:
+    """Whether nothing can be wrong with times, told at little cost; where not, the rules below have to look."""
+    step, closest, farthest = _limits(rate)
+    if len(times) < 2:
+        return True
+    steps = np.diff(times)
+    drift = abs(int(times[-1] - times[0]) - len(steps) * step)
+    return bool(steps.min() >= closest and steps.max() <= farthest and drift <= step / 2)
+
+
+@lru_cache(maxsize=1024)
+def _limits(rate: FrameRate) -> tuple[float, float, float]:
+    """The usual step, and the shortest and the longest one that is neither a crop too many nor a gap, in microseconds.
+
+    Names are rounded to a grid, which at high rates is coarser than half a step: a step rounded up is no gap.
+    """
+    step, grid = 1_000_000 / rate.value, 2 * NAME_TOLERANCE_USEC
+    longest = max(step * 3 / 2, Fraction(-(-step // grid) * grid))
+    return float(step), float(step / 2), float(longest)
 
 
 def stem_times(names: Sequence[str]) -> npt.NDArray[np.int64]:
@@ -89,20 +114,16 @@ def _against_count(row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int
 
 def _crowded(row: ClipRow, times: npt.NDArray[np.int64]) -> list[int]:
     """Crops that do not lie on the rhythm of the others, where two follow one another too closely."""
-    half = Fraction(1_000_000, 2) / row.source_fps.value
-    close = np.flatnonzero(np.diff(times) < float(half))
-    step = float(1_000_000 / row.source_fps.value)
+    step, closest, _ = _limits(row.source_fps)
+    close = np.flatnonzero(np.diff(times) < closest)
     rhythm = (times - times[0]) / step
     off = np.abs(rhythm - np.rint(rhythm))
     return [int(i + 1 if off[i + 1] >= off[i] else i) for i in close]
 
 
 def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whose: str) -> Iterator[Violation]:
-    """Names are rounded to a grid, which at high rates is coarser than half a step: a step rounded up is no gap."""
-    step = 1_000_000 / row.source_fps.value
-    grid = 2 * NAME_TOLERANCE_USEC
-    limit = max(step * 3 / 2, Fraction(-(-step // grid) * grid))
-    at = np.flatnonzero(np.diff(times) > float(limit))
+    limit = _limits(row.source_fps)[2]
+    at = np.flatnonzero(np.diff(times) > limit)
     if len(at):
         shown = ", ".join(f"between {names[i]!r} and {names[i + 1]!r}" for i in at[:_SHOWN].tolist())
         more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -139,8 +140,14 @@ def _probe_recordings(
         return found
 
     probes: dict[_Recording, AudioProbe] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, (key, result) in enumerate(zip(rows_of, pool.map(probe, rows_of), strict=True), 1):
+    cores = os.cpu_count() or 1
+    # Tens of thousands of short clips would spend more on being handed to a thread one by one than on being read.
+    size = max(1, min(64, len(rows_of) // (8 * cores)))
+    keys = list(rows_of)
+    batches = [keys[first : first + size] for first in range(0, len(keys), size)]
+    with ThreadPoolExecutor(cores) as pool:
+        results = chain.from_iterable(pool.map(lambda batch: [probe(key) for key in batch], batches))
+        for done, (key, result) in enumerate(zip(rows_of, results, strict=True), 1):
             progress(done, len(rows_of), key.path)
             if isinstance(result, MediaError):
                 findings.extend(

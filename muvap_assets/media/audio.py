@@ -10,6 +10,7 @@ Source: the audio-visual data contract, "Audio".
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ import numpy.typing as npt
 import soxr
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
+from muvap_assets.media.audio_source import MAX_RATE_HZ, MIN_RATE_HZ, AudioSource, Float32, audio_error
+from muvap_assets.media.plain_wav import read_plain_wav
 from muvap_assets.publish import file_sha256
 
 RATE_HZ = 16_000
@@ -61,6 +63,8 @@ def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = F
         MediaError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
             counted and not an error here.
     """
+    if not from_video and (plain := _probe_plain_wav(path, npy_rate_hz)):
+        return plain
     source = AudioSource.open(path, npy_rate_hz, from_video)
     frames = non_finite = 0
     low, high = np.inf, -np.inf
@@ -81,6 +85,23 @@ def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = F
         sha256=file_sha256(path),
         encoding=source.encoding,
         offset_sec=source.offset_sec,
+    )
+
+
+def _probe_plain_wav(path: Path, declared_hz: int | None) -> AudioProbe | None:
+    """The same of a file that is plain enough to be read in one go, for a small part of the time."""
+    wav = read_plain_wav(path)
+    if wav is None or declared_hz not in (None, wav.rate_hz) or not MIN_RATE_HZ <= wav.rate_hz <= MAX_RATE_HZ:
+        return None
+    return AudioProbe(
+        rate_hz=wav.rate_hz,
+        channels=1,
+        frames=len(wav.samples),
+        samples_16k=checked_samples_16k(path, len(wav.samples), wav.rate_hz),
+        non_finite=0,
+        constant=int(wav.samples.max()) - int(wav.samples.min()) <= 1,
+        sha256=hashlib.sha256(wav.data).hexdigest(),
+        encoding="WAV/PCM_16",
     )
 
 

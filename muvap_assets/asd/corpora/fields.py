@@ -7,6 +7,7 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NoReturn
 
@@ -121,7 +122,7 @@ def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:
         FieldError: it is not a rate.
     """
     try:
-        return FrameRate.parse(text)
+        return _frame_rate(text)
     except ConfigError:
         raise FieldError(
             ViolationCode.SOURCE_FPS_INVALID,
@@ -130,6 +131,11 @@ def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:
             required="the track's own rate, a decimal such as 29.97 or a fraction such as 30000/1001",
             hint="A frame rate is never assumed: read it from the video the faces were cut from.",
         ) from None
+
+
+@lru_cache(maxsize=1024)
+def _frame_rate(text: str) -> FrameRate:
+    return FrameRate.parse(text)
 
 
 def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArray[np.uint8], bool]:

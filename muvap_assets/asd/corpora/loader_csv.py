@@ -135,6 +135,7 @@ class _Reader:
         self.source = corpus.loader_file.name
         self.findings: list[Violation] = []
         self.faces, self.audio = CropTree(corpus.faces_folder), CropTree(corpus.audio_folder)
+        self.written_faces, self.written_audio = self._written(self.faces.folder), self._written(self.audio.folder)
         self.original: OriginalCsv | None = None
         self.inaudible = 0
 
@@ -259,8 +260,11 @@ class _Reader:
         crops = self.faces.find(video, row.entity_id)
         sound, start_sec = self._sound(video, row, annotation, faults)
         faults += [
-            ambiguous(key, self._written(tree.folder / found.path))
-            for key, tree, found in (("visual_path", self.faces, crops), ("audio_path", self.audio, sound))
+            ambiguous(key, f"{folder}/{found.path}")
+            for key, folder, found in (
+                ("visual_path", self.written_faces, crops),
+                ("audio_path", self.written_audio, sound),
+            )
             if found.ambiguous
         ]
         self.findings += [fault.violation(self.source, row.row, row.entity_id) for fault in faults]
@@ -269,8 +273,8 @@ class _Reader:
         return ClipRow(
             row=row.row,
             sample_id=row.entity_id,
-            audio_path=self._written(self.audio.folder / sound.path),
-            visual_path=self._written(self.faces.folder / crops.path),
+            audio_path=f"{self.written_audio}/{sound.path}",
+            visual_path=f"{self.written_faces}/{crops.path}",
             visual_kind=VisualKind.JPEG_DIRECTORY,
             source_fps=row.fps,
             labels=row.labels,
