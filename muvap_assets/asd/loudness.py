@@ -39,6 +39,7 @@ from muvap_assets.media.audio import (
     to_int16,
 )
 from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
+from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, file_sha256, write_json
 
@@ -200,6 +201,8 @@ def build_loudness_index(
         ValidationError: recordings cannot be measured; it names all of them.
     """
     recordings = _first_clips(clips)
+    if any(clip.audio_from_video for clip in recordings.values()):
+        load_video_decoder()
     rows: list[LoudnessStats] = []
     violations: list[Violation] = []
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:

@@ -195,7 +195,7 @@ def test_the_bytes_of_a_pack_depend_on_no_number_of_threads(mini, tmp_path):
     ]
     assert packs[0] == packs[1] == packs[2]
     assert "shard-000001/faces.npy" in packs[0]
-    assert "video_boxes: luma" in packs[0]["dataset.json"].decode()
+    assert f"grey {BORDER_GREY} outside the picture" in packs[0]["dataset.json"].decode()
 
 
 def test_the_published_tsv_is_again_the_same_corpus(mini, tmp_path):

@@ -26,7 +26,7 @@ from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 import numpy as np
 from pydantic import Field, model_validator
@@ -86,6 +86,11 @@ class MsdwildCorpus(CorpusEntry):
     def folder(self) -> Path:
         """The root of the corpus."""
         return self.root
+
+    @property
+    def shortest_sec(self) -> Decimal:
+        """The shortest window that is kept, in seconds."""
+        return self.min_window_sec or self.window_sec
 
     @property
     def rttm_file(self) -> Path:
@@ -229,13 +234,14 @@ class _Reading:
     def _windows(self, name: str, fps: FrameRate, boxes: FaceBoxes) -> list[tuple[int, int]]:
         """(first frame, frames) of the windows of a video; lengths round half to even."""
         corpus = self.corpus
-        length = max(1, round(Fraction(corpus.window_sec) * fps.value))
+        length, shortest = (
+            max(1, round(Fraction(seconds) * fps.value)) for seconds in (corpus.window_sec, corpus.shortest_sec)
+        )
         step = (Fraction(corpus.window_sec) - Fraction(corpus.overlap_sec)) * fps.value
         begin, stop = (int(boxes.frames.min()), int(boxes.frames.max()) + 1) if len(boxes.frames) else (0, 0)
         windows, first = list[tuple[int, int]](), begin
         while first < stop:
             count = min(length, stop - first)
-            shortest = length if corpus.min_window_sec is None else round(Fraction(corpus.min_window_sec) * fps.value)
             if count >= shortest:
                 windows.append((first, count))
             else:
@@ -247,7 +253,7 @@ class _Reading:
         if not windows:
             found = f"faces on {stop - begin} frames, {float((stop - begin) / fps.value):.3f} s"
             hint = "Left out; set min_window_sec to keep short ones."
-            self._warn(name, ViolationCode.VIDEO_WITHOUT_WINDOW, found, f"at least {shortest_sec(corpus)} s", hint)
+            self._warn(name, ViolationCode.VIDEO_WITHOUT_WINDOW, found, f"at least {corpus.shortest_sec} s", hint)
         return windows
 
     def _row(self, name: str, track: TrackBoxes, count: int, fps: FrameRate, turns: tuple[Turn, ...]) -> ClipRow:
@@ -315,8 +321,3 @@ class _Reading:
             hint=hint,
             severity=severity,
         )
-
-
-def shortest_sec(corpus: MsdwildCorpus) -> Any:
-    """The shortest window that is kept, in seconds."""
-    return corpus.min_window_sec or corpus.window_sec
