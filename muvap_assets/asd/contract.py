@@ -191,7 +191,8 @@ class Clip:
     """One accepted row: a face track on its recording.
 
     The track covers ``[start_sec, start_sec + source_frames / source_fps)`` of the recording. ``recording_id`` is a digest
-    of the recording's bytes, so that tracks of one recording share it whatever path they name it by.
+    of the recording's bytes, so that tracks of one recording share it whatever path they name it by. ``faces_fingerprint``
+    is the same for the same face files; ``None`` where the faces are boxes of a video, whose bytes the recording's are.
     ``recording_samples`` is the recording's length at 16 kHz, as decoding it gave.
     """
 
@@ -211,6 +212,7 @@ class Clip:
     face_width: int
     labels_known: bool = True
     video_id: str | None = None
+    faces_fingerprint: str | None = None
     boxes: TrackBoxes | None = None
     license: str | None = None
     consent: str | None = None

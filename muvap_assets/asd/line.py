@@ -12,6 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from muvap_assets.asd.contract import Clip, Corpus
+from muvap_assets.asd.leakage import LEAKAGE_FILE
 from muvap_assets.asd.loudness import (
     LOUDNESS_CHECKS,
     build_loudness_index,
@@ -25,10 +26,12 @@ from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE,
 from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import MODEL_FPS
-from muvap_assets.layout import Layout
+from muvap_assets.layout import Artifact, Layout
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import (
+    CheckOutcome,
     Outcome,
+    current_version,
     file_sha256,
     require_current,
     require_pinned,
@@ -56,13 +59,26 @@ def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progre
         write_manifest(folder, report, root=corpus.root, published=published, inputs=inputs, dataset=corpus.dataset)
         return report
 
+    def check(folder: Path, report: ManifestReport) -> list[CheckOutcome]:
+        siblings = {name: _published(layout.asd_manifest(name)) for name in corpus.siblings}
+        outcomes = verify_manifest(folder, corpus.policy, siblings)
+        shared = next(outcome for outcome in outcomes if outcome.name == "splits_share_nothing")
+        write_violations(artifact.reports / LEAKAGE_FILE, shared.violations)
+        return outcomes
+
     return run_checked(
         artifact,
         build=build,
-        check=lambda folder, report: verify_manifest(folder, corpus.policy),
+        check=check,
         declared=MANIFEST_CHECKS,
         location_dependent=LOCATION_DEPENDENT,
     )
+
+
+def _published(artifact: Artifact) -> Path | None:
+    """The folder of the current version, if there is one."""
+    version = current_version(artifact)
+    return artifact.version(version) if version else None
 
 
 def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:

@@ -82,14 +82,18 @@ def validate(
     media hold: everything wrong is in the report, together.
     """
     findings = list(parsed.violations)
+    from_videos = open_video_rows(parsed.rows, root, progress)  # first: it loads the decoder that both need
     probes = _probe_recordings(parsed, root, findings, progress)
-    from_videos = open_video_rows(parsed.rows, root, progress)
     clips = []
     for row in parsed.rows:
-        faces, problems = from_videos[row.row] if row.row in from_videos else _open_faces(row, root)
+        if row.row in from_videos:
+            shape, problems = from_videos[row.row]
+            faces = _Faces(*shape) if shape else None
+        else:
+            faces, problems = _open_faces(row, root)
         probe = probes.get(_Recording.of(row))
-        if faces is not None and faces[0] != len(row.labels) and row.frame_times is None:
-            problems.append(_label_count_mismatch(row, faces[0]))
+        if faces is not None and faces.frames != len(row.labels) and row.frame_times is None:
+            problems.append(_label_count_mismatch(row, faces.frames))
         clip = None
         if faces is not None and probe is not None:
             clip = _clip(row, dataset, faces, probe)
@@ -202,18 +206,28 @@ def _one_rate_a_recording(
     return kept
 
 
-def _open_faces(row: ClipRow, root: Path) -> tuple[tuple[int, int, int] | None, list[Violation]]:
-    """(frames, height, width) of the row's faces, or ``None`` and what is wrong with them."""
+class _Faces(NamedTuple):
+    """What a row's faces are; see ``media.faces`` for the fingerprint."""
+
+    frames: int
+    height: int
+    width: int
+    fingerprint: str | None = None
+
+
+def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation]]:
+    """A row's faces, or ``None`` and what is wrong with them."""
     path = root / row.visual_path
     if row.visual_kind is VisualKind.NPY:
         try:
-            return open_npy_faces(path).shape, []
+            opened = open_npy_faces(path)
+            return _Faces(*opened.shape, opened.fingerprint()), []
         except MediaError as error:
             return None, [_media_fault(error, "visual_path", row.visual_path)]
-    names, errors = list_frames(path)
+    names, errors, fingerprint = list_frames(path)
     if errors:
         return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
-    return (len(names), FACE_SIZE, FACE_SIZE), check_frame_times(row, names)
+    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), check_frame_times(row, names)
 
 
 def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
@@ -226,7 +240,7 @@ def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
     )
 
 
-def _clip(row: ClipRow, dataset: str, faces: tuple[int, int, int], probe: AudioProbe) -> Clip:
+def _clip(row: ClipRow, dataset: str, faces: _Faces, probe: AudioProbe) -> Clip:
     return Clip(
         row=row.row,
         dataset=dataset,
@@ -240,8 +254,9 @@ def _clip(row: ClipRow, dataset: str, faces: tuple[int, int, int], probe: AudioP
         audio_sample_rate=row.audio_sample_rate,
         recording_id=probe.sha256[:16],
         recording_samples=probe.samples_16k,
-        face_height=faces[1],
-        face_width=faces[2],
+        face_height=faces.height,
+        face_width=faces.width,
+        faces_fingerprint=faces.fingerprint,
         labels_known=row.labels_known,
         video_id=row.video_id,
         boxes=row.boxes,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, NAME_ROUNDING_SEC, Clip, OnViolation, Policy
+from muvap_assets.asd.leakage import find_leakage, read_split
 from muvap_assets.asd.manifest_files import MANIFEST_FILE, PROVENANCE_FILE, VIOLATIONS_FILE, read_manifest
 from muvap_assets.errors import Severity, Violation, ViolationCode, errors_of
 from muvap_assets.publish import CheckOutcome, read_violations
@@ -23,8 +25,10 @@ MANIFEST_CHECKS = (
     "audio_covers_faces",
     "rejected_rows",
     "labels_vary",
+    "splits_share_nothing",
 )
 
+_NO_SIBLINGS: Mapping[str, Path | None] = MappingProxyType({})
 _SUBJECTS = {
     "sample_ids_unique": {ViolationCode.SAMPLE_ID_DUPLICATE, ViolationCode.SAMPLE_ID_INVALID},
     "labels_match_faces": {
@@ -43,8 +47,13 @@ _SUBJECTS = {
 }
 
 
-def verify_manifest(folder: Path, policy: Policy) -> list[CheckOutcome]:
-    """Every check of a staged or published manifest, on what is read back from ``folder``."""
+def verify_manifest(
+    folder: Path, policy: Policy, siblings: Mapping[str, Path | None] = _NO_SIBLINGS
+) -> list[CheckOutcome]:
+    """Every check of a staged or published manifest, on what is read back from ``folder``.
+
+    ``siblings`` are the current manifests of the other splits of the corpus, ``None`` where nothing is published yet.
+    """
     clips, violations = read_manifest(folder), read_violations(folder / VIOLATIONS_FILE)
     provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
     rows, errors = int(provenance["rows"]), errors_of(violations)
@@ -90,7 +99,24 @@ def verify_manifest(folder: Path, policy: Policy) -> list[CheckOutcome]:
             violations=tuple(errors),
         ),
         _labels_vary(clips),
+        _splits_share_nothing(folder, siblings),
     ]
+
+
+def _splits_share_nothing(folder: Path, siblings: Mapping[str, Path | None]) -> CheckOutcome:
+    others = [read_split(name, path) for name, path in siblings.items() if path is not None]
+    shared = find_leakage(read_split("this split", folder), others)
+    return CheckOutcome(
+        name="splits_share_nothing",
+        passed=not shared,
+        severity=Severity.WARNING,
+        numbers={
+            "shared": len(shared),
+            "compared_with": ", ".join(split.name for split in others),
+            "not_published": ", ".join(name for name, path in siblings.items() if path is None),
+        },
+        violations=tuple(shared),
+    )
 
 
 def _labels_vary(clips: Sequence[Clip]) -> CheckOutcome:

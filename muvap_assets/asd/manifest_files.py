@@ -55,6 +55,7 @@ MANIFEST_SCHEMA = pa.schema(
         ),
         _column("labels_known", pa.bool_(), "false where the source holds filler"),
         _column("video_id", pa.string(), "video the clip was cut from, where the corpus names it", nullable=True),
+        _column("faces_fingerprint", pa.string(), "the same for the same face files", nullable=True),
         _column("start_sec", pa.float64(), "start on the recording, rounded", "s"),
         _column("start_sec_exact", pa.string(), "the same as a fraction"),
         _column("recording_samples", pa.int64(), "length of the recording at 16 kHz", "samples"),
@@ -119,7 +120,16 @@ def read_manifest(folder: Path) -> list[Clip]:
 
 _PLAIN_FIELDS = (
     *("row", "dataset", "sample_id", "audio_path", "visual_path", "audio_sample_rate", "recording_id"),
-    *("recording_samples", "face_height", "face_width", "labels_known", "video_id", "license", "consent"),
+    *(
+        "recording_samples",
+        "face_height",
+        "face_width",
+        "labels_known",
+        "video_id",
+        "faces_fingerprint",
+        "license",
+        "consent",
+    ),
 )
 
 

@@ -32,6 +32,7 @@ MANIFEST_CHECKS = {
     "audio_covers_faces": "Each clip lies on its recording, and the recording does not end too early.",
     "rejected_rows": "Warns when rows were set aside, and lists them.",
     "labels_vary": "Warns when every frame is labelled as speech: labels that were never published are filled so.",
+    "splits_share_nothing": "Warns when another split of the corpus has the same recording, video or face files, in pairs.",
 }
 LOUDNESS_CHECKS = {
     "levels_finite": "Every level is a finite number and the levels of a recording agree with one another.",
