@@ -181,13 +181,21 @@ def inspect(folder: Path, as_json: bool) -> None:
 @main.command()
 @click.argument("folder", metavar="PACK", type=_FOLDER)
 def verify(folder: Path) -> None:
-    """Read a whole PACK and check everything its format promises. Exits 1 where something does not hold."""
+    """Read a whole PACK and check everything its format promises; print its figures, and a warning for unusual ones.
+
+    Exits 1 where something does not hold, whatever the figures are.
+    """
+    from muvap_assets.asd.packs.report import report_pack, unusual_figures
     from muvap_assets.asd.packs.verify import verify_pack
 
     checks = verify_pack(folder, None)
     _print_checks(str(folder), checks)
     _print_violations([violation for check in checks for violation in check.violations])
-    sys.exit(1 if any(check.blocks for check in checks) else 0)
+    if any(check.blocks for check in checks):
+        sys.exit(1)
+    for report in report_pack(folder):
+        _print_report(report)
+        _print_violations(unusual_figures(report))
 
 
 @main.command()
@@ -214,6 +222,22 @@ def _print_checks(subject: str, checks: Sequence[CheckOutcome]) -> None:
             for name, value in check.numbers.items()
         )
         click.echo(f"{subject}: {check.name} {state}{f' ({numbers})' if numbers else ''}")
+
+
+def _print_report(report: Any) -> None:
+    from muvap_assets.asd.packs.report import FIGURES, QUANTILE_NAMES
+
+    share = "not known" if report.speaking_share is None else f"{report.speaking_share:.1%}"
+    rates = ", ".join(f"{rate} ({count})" for rate, count in report.frame_rates.items())
+    click.echo(
+        f"\n{report.dataset}: {report.samples} samples of {report.recordings} recordings, {report.silent_recordings} silent, "
+        f"{report.off_target:.1%} under the target level; speaking share {share}; fps {rates}"
+    )
+    click.echo(f"{'':16}{''.join(name.rjust(11) for name in QUANTILE_NAMES)}")
+    for figure in FIGURES:
+        spread = getattr(report, figure)
+        cells = [f"{getattr(spread, name):.3f}" if spread else "-" for name in QUANTILE_NAMES]
+        click.echo(f"{figure:16}{''.join(cell.rjust(11) for cell in cells)}")
 
 
 def _print_violations(violations: Iterable[Violation]) -> None:

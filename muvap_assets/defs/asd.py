@@ -4,6 +4,7 @@ See https://docs.dagster.io/guides/build/assets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.loudness import LOUDNESS_CODE_VERSION, read_loudness_index
 from muvap_assets.asd.manifest import MANIFEST_CODE_VERSION, ManifestReport
 from muvap_assets.asd.packs.layout import PACK_CODE_VERSION
+from muvap_assets.asd.packs.report import report_pack, unusual_figures
 from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.datasets import Datasets
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
@@ -158,7 +160,8 @@ def _describe_loudness_index(folder: Path, clips: Sequence[Clip]) -> Mapping[str
 
 
 def _describe_packed_shards(folder: Path, clips: Sequence[Clip]) -> Mapping[str, Any]:
-    summary = summarize_pack(folder)
+    summary, reports = summarize_pack(folder), report_pack(folder)
+    unusual = [violation for report in reports for violation in unusual_figures(report)]
     return {
         "dagster/row_count": summary.samples,
         "frames": summary.frames,
@@ -169,4 +172,6 @@ def _describe_packed_shards(folder: Path, clips: Sequence[Clip]) -> Mapping[str,
         "speaking_share": summary.speaking_share,
         "padded_samples": summary.padded_samples,
         "clipped_samples": summary.clipped_samples,
+        "figures": dg.MetadataValue.json([asdict(report) for report in reports]),
+        **violations_table(unusual),
     }
