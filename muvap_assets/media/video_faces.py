@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.video import VideoFrame, VideoSource
+from muvap_assets.media.video import VideoFrame, VideoSource, open_container
 
 BORDER_GREY = 128
 """Level of everything that no pixel was seen of."""
@@ -59,7 +59,10 @@ def load_video_decoder() -> None:
 
 
 def declared_rate(path: Path) -> Fraction:
-    """The rate a video's header declares; nothing is decoded. :func:`probe_video` says whether its frames keep it.
+    """The rate of a video by its header; nothing is decoded. :func:`probe_video` says whether its frames keep it.
+
+    That is the declared average, as it is written. Where it would miss the last frame of the container's index by a quarter
+    of a frame, because the average counts a last frame of odd length, it is the rate from the first frame to the last.
 
     Raises:
         MediaError: it is missing (FACES_MISSING), unreadable, holds no video stream or declares no rate.
@@ -73,7 +76,19 @@ def declared_rate(path: Path) -> Fraction:
                 required="a video with a frame rate",
                 hint="Remux it, or leave it out.",
             )
-        return source.rate
+        rate = source.rate
+    intervals, span_sec = _indexed_span(path)
+    return rate if not span_sec or abs(span_sec * rate - intervals) * 4 <= 1 else intervals / span_sec
+
+
+def _indexed_span(path: Path) -> tuple[int, Fraction]:
+    """Intervals between frames in the container's index, and the seconds they take; none where it has no index."""
+    with open_container(path, ViolationCode.VIDEO_UNREADABLE) as container:
+        stream = container.streams.video[0]
+        entries = stream.index_entries
+        if len(entries) < 2:
+            return 0, Fraction(0)
+        return len(entries) - 1, (entries[-1].timestamp - entries[0].timestamp) * Fraction(stream.time_base)
 
 
 def probe_video(path: Path, fps: Fraction) -> VideoProbe:

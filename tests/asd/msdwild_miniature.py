@@ -65,6 +65,7 @@ def write_mp4(
     video_start: Fraction = Fraction(0),
     sound_start: Fraction = Fraction(0),
     pts: list[int] | None = None,
+    last_duration: int | None = None,
     options: dict[str, str] | None = None,
 ) -> Path:
     """An MP4 of grey pictures, with AAC where samples are given, each starting when it is told to."""
@@ -84,7 +85,10 @@ def write_mp4(
             ticks = round(index / fps * 90_000) if pts is None else pts[index]
             frame.pts, frame.time_base = round(video_start * 90_000) + ticks, Fraction(1, 90_000)
             container.mux(stream.encode(frame))
-        container.mux(stream.encode(None))
+        rest = stream.encode(None)
+        if last_duration is not None:
+            rest[-1].duration = last_duration
+        container.mux(rest)
         if voice is not None:
             for offset in range(0, len(sound), 1024):
                 chunk = av.AudioFrame.from_ndarray(

@@ -318,6 +318,27 @@ def test_a_video_of_variable_rate_is_rejected_from_the_frame_that_leaves_the_gri
     assert ViolationCode.VIDEO_TIMESTAMPS in {violation.code for violation in report.violations}
 
 
+def test_frames_that_waver_by_less_than_half_their_distance_keep_their_rate(mini):
+    wave = np.random.default_rng(0).integers(-700, 700, 75)
+    wave[[0, 74]] = 0
+    mini.video("00001", 75, pts=[frame * 3600 + int(wave[frame]) for frame in range(75)])
+    mini.boxes("00001", 75, faces=(0,))
+    mini.speaks("00001", "0", 0, 1)
+    report = manifest(mini)
+    assert len(report.clips) == 4
+    assert float(report.clips[0].source_fps) == pytest.approx(25, rel=0.01)
+
+
+def test_a_last_frame_of_odd_length_does_not_change_the_rate(mini):
+    mini.video("00001", 75, last_duration=90_000)
+    mini.boxes("00001", 75, faces=(0,))
+    mini.speaks("00001", "0", 0, 1)
+    with VideoSource(mini.media / "00001.mp4") as source:
+        assert abs(source.rate - 25) > 1
+    report = manifest(mini)
+    assert [clip.source_fps.text for clip in report.clips] == ["25"] * 4
+
+
 def test_a_cut_or_damaged_video_is_a_finding_of_each_of_its_rows(two_faces, tmp_path):
     path = two_faces.media / "00001.mp4"
     report = manifest(two_faces)

@@ -41,7 +41,7 @@ from muvap_assets.asd.corpora.fields import (
 from muvap_assets.errors import Severity, Violation, ViolationCode
 
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?")
-_FRACTION = re.compile(r"\d{1,12}/[1-9]\d{0,11}")
+_FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}")
 _MAX_START_SEC = 10**7
 _MAX_AUDIO_RATE_HZ = 768_000
 
