@@ -22,7 +22,7 @@ from muvap_assets.asd.loudness import (
 )
 from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
-from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest
+from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest, read_notes
 from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import MODEL_FPS
@@ -123,6 +123,7 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
             corpus.root,
             read_loudness_index(index.path),
             inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
+            notes=read_notes(manifest.path),
             shard_bytes=corpus.shard_bytes,
             progress=progress,
         )

@@ -9,10 +9,12 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -131,6 +133,12 @@ _PLAIN_FIELDS = (
         "consent",
     ),
 )
+
+
+def read_notes(folder: Path) -> dict[str, Any]:
+    """What the manifest's reader noted about the corpus; nothing for a canonical TSV."""
+    provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
+    return dict(provenance.get("corpus", {}))
 
 
 def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) -> None:

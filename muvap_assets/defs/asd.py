@@ -143,6 +143,7 @@ def _describe_manifest(folder: Path, report: ManifestReport) -> Mapping[str, Any
         "recordings": len({clip.recording_id for clip in report.clips}),
         "frame_rates": dg.MetadataValue.json(line.frame_rate_histogram(report.clips)),
         "clips_under_one_model_frame": line.clips_under_one_model_frame(report.clips),
+        **({"corpus": dg.MetadataValue.json(dict(report.notes))} if report.notes else {}),
         **violations_table(report.violations),
     }
 

@@ -307,6 +307,7 @@ def test_a11_both_spellings_are_read_and_inaudible_speech_is_none(tmp_path, spel
     assert notes["original_rows_by_label"] == {spellings[1]: 10, spellings[2]: 10, spellings[0]: 5}
     assert notes["inaudible_frames"] == 10
     assert notes["label_rule"][spellings[2]] == 0
+    assert json.loads((pack.path / "dataset.json").read_text())["provenance"]["corpus"] == notes
 
 
 def test_a11_label_2_of_a_loader_is_inaudible_speech_and_counted(one):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -75,13 +75,14 @@ class Levels(Protocol):
     def peak(self) -> float: ...
 
 
-def write_pack(
+def write_pack(  # noqa: PLR0913 - four of them are options
     folder: Path,
     clips: Sequence[Clip],
     root: Path,
     loudness: Mapping[str, Levels],
     *,
     inputs: Mapping[str, str],
+    notes: Mapping[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     progress: Progress = no_progress,
@@ -94,6 +95,7 @@ def write_pack(
         root: the folder relative paths of ``clips`` are meant from.
         loudness: levels of each recording, by recording id.
         inputs: versions of the artifacts this is made from, for the provenance.
+        notes: facts about the corpus, such as what its labels mean, for the provenance.
         shard_bytes: about how large a shard becomes.
         workers: threads that decode; all cores where not given. The bytes are the same.
         progress: called in this thread after the faces of each sample.
@@ -127,6 +129,7 @@ def write_pack(
             "inputs": dict(sorted(inputs.items())),
             "parameters": {"shard_bytes": shard_bytes},
             "code_version": PACK_CODE_VERSION,
+            **({"corpus": dict(notes)} if notes else {}),
         },
     )
     write_header(folder, header)
