@@ -6,8 +6,10 @@ from fractions import Fraction
 import pytest
 from msdwild_miniature import Miniature
 
+from muvap_assets.asd.contract import TrackBoxes
 from muvap_assets.asd.corpora import msdwild
 from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
+from muvap_assets.asd.corpora.tsv import read_tsv
 from muvap_assets.datasets import parse_datasets
 from muvap_assets.errors import ConfigError, Severity, ViolationCode
 from muvap_assets.media.video import VideoSource
@@ -283,3 +285,32 @@ def test_media_below_the_root_are_named_relative_to_it(mini, tmp_path):
     assert row.boxes.boxes_path == "msdwild_boundingbox_labels/a.csv"
     assert row.audio_path == str(tmp_path / "wav" / "a.wav")
     assert not row.audio_from_video
+
+
+# --- the same rows in the canonical form ---
+
+
+CANONICAL = """
+sample_id  audio_path  visual_path  source_fps  labels  start_sec    visual_kind  boxes_path  face_id  first_frame
+good       v.mp4       v.mp4        25          [0,1]   1001/30000   video_boxes  v.csv       3        7
+no_boxes   v.mp4       v.mp4        25          [0,1]   0            video_boxes  -           3        7
+no_face    v.mp4       v.mp4        25          [0,1]   0            video_boxes  v.csv       x        7
+no_frame   v.mp4       v.mp4        25          [0,1]   0            video_boxes  v.csv       3        7.5
+array      v.wav       v.npy        25          [0,1]   0            npy          -           -        -
+"""
+
+
+def test_a_canonical_row_of_boxes_needs_all_three_of_its_columns(tmp_path):
+    path = tmp_path / "manifest.tsv"
+    rows = [["" if field == "-" else field for field in line.split()] for line in CANONICAL.split("\n")]
+    path.write_text("".join("\t".join(fields) + "\n" for fields in rows if fields))
+    parsed = read_tsv(path)
+    assert [(v.sample_id, v.code, v.field) for v in parsed.violations] == [
+        ("no_boxes", ViolationCode.PATH_INVALID, "boxes_path"),
+        ("no_face", ViolationCode.BOX_INVALID, "face_id"),
+        ("no_frame", ViolationCode.BOX_INVALID, "first_frame"),
+    ]
+    good, array = parsed.rows
+    assert (good.boxes, good.start_sec) == (TrackBoxes("v.csv", 3, 7), Fraction(1001, 30000))
+    assert good.audio_from_video
+    assert (array.boxes, array.audio_from_video) == (None, False)
