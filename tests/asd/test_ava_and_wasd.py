@@ -1,6 +1,7 @@
 """AVA and WASD in miniature, from their folders to packed bytes, against the truth their crops and sounds carry."""
 
 import json
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -15,6 +16,7 @@ from muvap_assets.asd.corpora.tsv import TsvCorpus, read_tsv
 from muvap_assets.asd.corpora.wasd import WasdCorpus
 from muvap_assets.asd.manifest_files import read_manifest
 from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.asd.timeline import source_indices
 from muvap_assets.demo.corpus import read_frame_number
 from muvap_assets.errors import Severity, ViolationCode
 from muvap_assets.layout import Layout
@@ -237,6 +239,17 @@ def test_a04_names_rounded_to_two_decimals_are_no_gap_at_any_rate(tmp_path, fps)
 # --- A06 to A10: rates, columns, labels that are none -------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("fps", ["12.5", "30", "50", "60", "30000/1001"])
+def test_a06_model_frames_show_exactly_the_frame_their_centre_falls_into(tmp_path, fps):
+    corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, fps, 260)]).write()
+    _, pack = packed(ava(corpus), tmp_path / "data")
+    shown = source_indices(260, pack[0].source_fps)
+    for k, face in enumerate(pack[0].faces[shown]):
+        frame = math.floor(Fraction(2 * k + 1, 50) * Fraction(fps))
+        assert read_frame_number(face) == frame
+        assert pack[0].labels[shown][k] == corpus.tracks[0].labels[frame]
+
+
 def test_a07_a_declared_rate_that_moves_an_index_is_told_and_kept_as_given(tmp_path):
     corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, "30", 300, "5")]).write()
     corpus.loader.write_text(corpus.loader.read_text().replace("\t30\t", "\t29\t"))
@@ -403,6 +416,21 @@ def test_a13_the_original_csv_says_the_video_where_there_is_one(tmp_path):
 def test_a13_an_entity_without_a_video_is_refused(one):
     one.loader.write_text(one.loader.read_text().replace(ENTITY, "nobody"))
     assert found(judged(ava(one))) == [("nobody", V.VIDEO_ID_UNKNOWN)]
+
+
+@pytest.mark.parametrize("entity", ["../x_0_1:1", "a/b_0_1:1", ".."])
+def test_an_id_that_is_a_path_is_refused(one, entity):
+    one.loader.write_text(one.loader.read_text().replace(ENTITY, entity))
+    (violation,) = judged(ava(one)).violations
+    assert violation.code in (V.PATH_INVALID, V.VIDEO_ID_UNKNOWN)
+
+
+def test_what_is_wrong_with_entities_of_other_splits_concerns_nobody(one):
+    rows = one.original_rows()
+    one.write_original(rows=[*rows, [*rows[0][:6], "MUMBLING", "other_0_1:1", "0", ""]])
+    report = judged(ava(one))
+    assert not report.violations
+    assert report.notes["original_rows_by_label"]["MUMBLING"] == 1
 
 
 def test_a14_the_id_never_changes_where_underscores_stand_on_disk(tmp_path):

@@ -22,6 +22,11 @@ def video_of_entity(entity_id: str) -> str | None:
     return match[1] if match else None
 
 
+def is_folder_name(name: str) -> bool:
+    """Whether an id can name one folder or file, and leads nowhere else."""
+    return name not in ("", ".", "..") and not any(character in name for character in "/\0\n\r\t")
+
+
 def alias(name: str) -> str:
     """``name`` as a file system without ``:`` holds it."""
     return name.replace(":", "_")

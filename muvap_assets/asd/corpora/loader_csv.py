@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pydantic import StringConstraints
 
 from muvap_assets.asd.contract import ClipRow, FrameTimes, ParsedManifest, VisualKind
-from muvap_assets.asd.corpora.crop_tree import CropTree, Found, video_of_entity
+from muvap_assets.asd.corpora.crop_tree import CropTree, Found, is_folder_name, video_of_entity
 from muvap_assets.asd.corpora.entry import CorpusEntry
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
@@ -36,6 +36,7 @@ from muvap_assets.asd.corpora.fields import (
 )
 from muvap_assets.asd.corpora.loader_faults import (
     ambiguous,
+    no_folder_name,
     not_annotated,
     other_count,
     other_labels,
@@ -141,7 +142,7 @@ class _Reader:
 
     def read(self) -> ParsedManifest:
         rows, row_count = self._rows_of_file()
-        self._read_original()
+        self._read_original({row.entity_id for row in rows})
         kept = [row for row in map(self._resolve, rows) if row is not None] if self._folders_stand() else []
         kept, duplicates = reject_duplicates(self.source, kept)
         self.findings += duplicates
@@ -219,11 +220,16 @@ class _Reader:
 
     # --- the original CSV and the folders -----------------------------------------------------------------------------
 
-    def _read_original(self) -> None:
+    def _read_original(self, listed: set[str]) -> None:
+        """The original CSV may hold more than this split; what is wrong with the rest concerns nobody here."""
         path = self.corpus.original_file
         if path.exists():
             self.original = read_original(path)
-            self.findings += self.original.violations
+            self.findings += [
+                finding
+                for finding in self.original.violations
+                if finding.sample_id is None or finding.sample_id in listed
+            ]
         elif self.corpus.original is not None:
             found, hint = "nothing is there", "Correct `original`, or leave it out."
             self.findings.append(
@@ -256,7 +262,17 @@ class _Reader:
         video = annotation.video_id if annotation else self._video_of(row.entity_id)
         if video is None:
             faults.append(unknown_video(row.entity_id))
-            video = ""
+        elif not (is_folder_name(video) and is_folder_name(row.entity_id)):
+            faults.append(no_folder_name(video, row.entity_id))
+            video = None
+        clip = self._clip_row(row, video, annotation, faults) if video is not None else None
+        self.findings += [fault.violation(self.source, row.row, row.entity_id) for fault in faults]
+        broken = faults or (self.original and row.entity_id in self.original.broken)
+        return None if broken else clip
+
+    def _clip_row(
+        self, row: _LoaderRow, video: str, annotation: Annotation | None, faults: list[FieldError]
+    ) -> ClipRow:
         crops = self.faces.find(video, row.entity_id)
         sound, start_sec = self._sound(video, row, annotation, faults)
         faults += [
@@ -267,9 +283,6 @@ class _Reader:
             )
             if found.ambiguous
         ]
-        self.findings += [fault.violation(self.source, row.row, row.entity_id) for fault in faults]
-        if faults or (self.original and row.entity_id in self.original.broken):
-            return None
         return ClipRow(
             row=row.row,
             sample_id=row.entity_id,

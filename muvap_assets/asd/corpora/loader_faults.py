@@ -30,6 +30,17 @@ def unknown_video(entity_id: str) -> FieldError:
     )
 
 
+def no_folder_name(video_id: str, entity_id: str) -> FieldError:
+    """The ids cannot be names on disk."""
+    return FieldError(
+        ViolationCode.PATH_INVALID,
+        "entity_id",
+        found=f"video {short(video_id)}, entity {short(entity_id)}",
+        required="ids that are names of one folder each, without slashes",
+        hint="Make the CSV again; an id is no path.",
+    )
+
+
 def ambiguous(field: str, path: str) -> FieldError:
     """An exact name and its alias are both on disk."""
     return FieldError(
