@@ -46,6 +46,7 @@ from muvap_assets.asd.corpora.loader_faults import (
     wrong_count,
 )
 from muvap_assets.asd.corpora.original_csv import INAUDIBLE, LABEL_OF, Annotation, OriginalCsv, read_original
+from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Violation, ViolationCode
 
 _INAUDIBLE_LABEL = 2
@@ -73,8 +74,11 @@ class LoaderCorpus(CorpusEntry):
         return self.root
 
     def inputs(self) -> Mapping[str, Path]:
-        """The loader CSV, and the original one where there is one."""
-        return {"loader": self.loader_file, "original": self.original_file}
+        """The loader CSV, and the original one, or each of a folder of them, where there is one."""
+        original = {"original": self.original_file}
+        if self.original_file.is_dir():
+            original = {f"original/{path.name}": path for path in sorted(self.original_file.glob("*.csv"))}
+        return {"loader": self.loader_file, **original}
 
     @property
     def loader_file(self) -> Path:
@@ -126,7 +130,7 @@ def read_loader(corpus: LoaderCorpus, facts: CorpusFacts) -> ParsedManifest:
 class _LoaderRow:
     row: int
     entity_id: str
-    fps: Any
+    fps: FrameRate
     labels: npt.NDArray[np.uint8]
 
 
