@@ -7,10 +7,15 @@ import shutil
 from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from benchmarks.measure import run_fresh
+
+if TYPE_CHECKING:
+    from muvap_assets.asd.contract import Corpus
+    from muvap_assets.layout import Layout
 
 VIDEOS, SECONDS, FPS, SIZE = 2, 70, 25, (1280, 720)
 FACES, SIDE, RATE_HZ = 4, 240, 44_100
@@ -43,7 +48,7 @@ def pack(root: str, out: str, workers: str) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _line(root: str, out: str):  # type: ignore[no-untyped-def]  # noqa: ANN202
+def _line(root: str, out: str) -> tuple[Layout, Corpus]:
     from muvap_assets.datasets import parse_datasets
     from muvap_assets.layout import Layout
 
