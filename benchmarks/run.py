@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import asd_memory, ref2va_encoding, ref2va_index
+from benchmarks import asd_memory, asd_msdwild, ref2va_encoding, ref2va_index
 
 SUITES: dict[str, Callable[[Path], Iterator[dict[str, object]]]] = {
     "asd_memory": asd_memory.measure,
+    "asd_msdwild": asd_msdwild.measure,
     "ref2va_encoding": ref2va_encoding.measure,
     "ref2va_index": ref2va_index.measure,
 }

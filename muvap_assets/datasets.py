@@ -2,8 +2,8 @@
 
     corpora:
       talks_train:                  # the partition key
-        kind: tsv                   # which reader
-        manifest: talks/train.tsv   # relative to this file
+        kind: tsv                   # which reader: each has its own keys, see CorpusKind below
+        manifest: talks/train.tsv   # every path is relative to this file
         on_violation: quarantine    # every option of the policy may be set here
     ref2va:
       clips:
@@ -19,41 +19,38 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
-from muvap_assets.asd.contract import Corpus, OnViolation, Policy
+from muvap_assets.asd.contract import Corpus
+from muvap_assets.asd.corpora.ava import AvaCorpus
+from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
+from muvap_assets.asd.corpora.tsv import TsvCorpus
+from muvap_assets.asd.corpora.wasd import WasdCorpus
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import check_name
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
 
 DATASETS_VARIABLE = "MUVAP_DATASETS"
-Share = Annotated[float, Field(ge=0, le=1)]
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+CorpusKind: TypeAlias = Annotated[
+    TsvCorpus | AvaCorpus | WasdCorpus | MsdwildCorpus,
+    Field(discriminator="kind"),
+]
+"""Every kind of corpus; a new one is a row here and a file beside those it joins."""
 
 
-class TsvCorpus(_Entry):
-    """A corpus in the canonical TSV. ``manifest`` is absolute once parsed; ``dataset`` names it inside packs."""
-
-    kind: Literal["tsv"]
-    manifest: Path
-    dataset: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
-    on_violation: OnViolation = OnViolation.FAIL
-    max_missing_audio_share: Share = 0.1
-    max_rejected_share: Share = 0.05
-    max_silent_share: Share = 0.1
-    shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
-
-
-class Ref2VAEntry(_Entry):
+class Ref2VAEntry(BaseModel):
     """A dataset of raw Ref2VA rows. ``manifest`` is absolute once parsed; the options are the contract's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
     manifest: Path
     format: Format = Format.PACKED
@@ -70,10 +67,12 @@ class Ref2VAEntry(_Entry):
     parts: Annotated[int, Field(ge=1, le=999)] = 1
 
 
-class Datasets(_Entry):
+class Datasets(BaseModel):
     """All of ``datasets.yaml``."""
 
-    corpora: dict[str, TsvCorpus] = {}
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    corpora: dict[str, CorpusKind] = {}
     ref2va: dict[str, Ref2VAEntry] = {}
 
     def corpus(self, name: str) -> Corpus:
@@ -89,11 +88,17 @@ class Datasets(_Entry):
         entry = self.corpora[name]
         return Corpus(
             name=name,
-            manifest=entry.manifest,
+            source=entry,
             dataset=entry.dataset or name,
-            policy=Policy(**{option.name: getattr(entry, option.name) for option in fields(Policy)}),
+            policy=entry.policy,
             shard_bytes=entry.shard_bytes,
+            siblings=tuple(other for other in self.corpora if other != name and self._related(name, other)),
         )
+
+    def _related(self, name: str, other: str) -> bool:
+        """Whether two entries are splits of one corpus: they give the same ``dataset``, or lie in the same folder."""
+        first, second = self.corpora[name], self.corpora[other]
+        return (first.dataset or name) == (second.dataset or other) or first.folder == second.folder
 
     def ref2va_dataset(self, name: str) -> Dataset:
         """One dataset, as the ref2va line works on it.
@@ -145,10 +150,7 @@ def parse_datasets(raw: Any, path: Path) -> Datasets:
     try:
         datasets = Datasets.model_validate(raw)
     except ValidationError as error:
-        lines = [
-            f"{'.'.join(str(key) for key in item['loc']) or 'top level'}: {item['msg']} (found {_short(item['input'])})"
-            for item in error.errors()
-        ]
+        lines = [_told(item) for item in error.errors()]
         raise ConfigError(
             f"{path}: {len(lines)} wrong entries\n  "
             + "\n  ".join(lines)
@@ -159,13 +161,16 @@ def parse_datasets(raw: Any, path: Path) -> Datasets:
             check_name(name, f"{path}: {section} key")
     resolved = datasets.model_copy(
         update={
-            section: {
+            "corpora": {
+                name: entry.resolved(partial(_resolve, path, f"corpora.{name}"))
+                for name, entry in sorted(datasets.corpora.items())
+            },
+            "ref2va": {
                 name: entry.model_copy(
-                    update={"manifest": _resolve(entry.manifest, path, f"{section}.{name}.manifest")}
+                    update={"manifest": _resolve(path, f"ref2va.{name}", entry.manifest, "manifest")}
                 )
-                for name, entry in sorted(getattr(datasets, section).items())
-            }
-            for section in ("corpora", "ref2va")
+                for name, entry in sorted(datasets.ref2va.items())
+            },
         }
     )
     for name in resolved.ref2va:
@@ -173,11 +178,24 @@ def parse_datasets(raw: Any, path: Path) -> Datasets:
     return resolved
 
 
-def _resolve(value: Path, path: Path, key: str) -> Path:
+def _told(item: ErrorDetails) -> str:
+    """One error of pydantic's, with the key as the file has it: without the kind, which pydantic puts into the path."""
+    keys, found = [str(key) for key in item["loc"]], item["input"]
+    if item["type"].startswith("union_tag_"):
+        keys.append("kind")
+        found = found.get("kind") if isinstance(found, dict) else found
+    elif keys[:1] == ["corpora"] and len(keys) > 3:
+        del keys[2]
+    return f"{'.'.join(keys) or 'top level'}: {item['msg']} (found {_short(found)})"
+
+
+def _resolve(path: Path, entry: str, value: Path, key: str) -> Path:
     def replace(match: re.Match[str]) -> str:
         name = match[1] or match[2]
         if name not in os.environ:
-            raise ConfigError(f"{path}: {key}: environment variable {name} is not set, required by {value}. Set it.")
+            raise ConfigError(
+                f"{path}: {entry}.{key}: environment variable {name} is not set, required by {value}. Set it."
+            )
         return os.environ[name]
 
     return Path(os.path.abspath(path.parent / _VARIABLE.sub(replace, str(value))))  # noqa: PTH100 - links stay as written

@@ -83,7 +83,9 @@ def test_inspect_and_verify_read_what_pack_wrote(manifest, tmp_path):
     summary = json.loads(muvap("inspect", pack, "--json").stdout)
     assert (summary["samples"], summary["frames"]) == (2, 50)
     assert "samples" in muvap("inspect", pack).stdout
-    assert muvap("verify", pack).returncode == 0
+    verified = muvap("verify", pack)
+    assert verified.returncode == 0
+    assert "normalized_dbfs" in verified.stdout
     labels = Path(pack).resolve() / "shard-000000" / "labels.npy"
     content = bytearray(labels.read_bytes())
     content[-1] = 7

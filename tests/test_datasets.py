@@ -21,8 +21,8 @@ def test_paths_are_meant_from_the_file_and_may_name_variables(tmp_path, monkeypa
         "corpora: {b: {kind: tsv, manifest: sub/train.tsv}, a: {kind: tsv, manifest: '${CORPORA}/x/val.tsv', dataset: x}}",
     )
     assert list(datasets.corpora) == ["a", "b"]
-    assert datasets.corpus("b").manifest == tmp_path / "sub" / "train.tsv"
-    assert str(datasets.corpus("a").manifest) == "/media/corpora/x/val.tsv"
+    assert datasets.corpus("b").source.manifest == tmp_path / "sub" / "train.tsv"
+    assert str(datasets.corpus("a").source.manifest) == "/media/corpora/x/val.tsv"
     assert (datasets.corpus("b").dataset, datasets.corpus("a").dataset) == ("b", "x")
 
 
@@ -39,6 +39,11 @@ def test_options_reach_the_policy(tmp_path):
     ("text", "message"),
     [
         ("corpora: {a: {kind: tsv}}", r"corpora\.a\.manifest: Field required"),
+        ("corpora: {a: {kind: ava, split: train}}", r"corpora\.a\.root: Field required"),
+        ("corpora: {a: {kind: wasd, root: x, split: a/b}}", r"corpora\.a\.split: .*found 'a/b'"),
+        ("corpora: {a: {kind: ava, root: x, split: val, audo: y}}", r"corpora\.a\.audo: Extra inputs"),
+        ("corpora: {a: {kind: ava, root: x, split: val, audio_kind: mp3}}", r"corpora\.a\.audio_kind: .*'clips'"),
+        ("corpora: {a: {manifest: x}}", r"corpora\.a\.kind: Unable to extract tag"),
         ("corpora: {a: {kind: csv, manifest: a}}", r"corpora\.a\.kind: .*'tsv'.*found 'csv'"),
         ("corpora: {a: {kind: tsv, manifest: a, on_violaton: fail}}", r"corpora\.a\.on_violaton: Extra inputs"),
         (
@@ -64,7 +69,39 @@ def test_a_wrong_entry_is_an_error_that_names_the_key(tmp_path, text, message):
 
 def test_several_wrong_entries_are_told_together(tmp_path):
     with pytest.raises(ConfigError, match=r"3 wrong entries"):
-        load(tmp_path, "corpora: {a: {kind: tsv}, b: {manifest: x, extra: 1}}")
+        load(tmp_path, "corpora: {a: {kind: tsv}, b: {manifest: x}, c: {kind: tsv, manifest: x, extra: 1}}")
+
+
+def test_every_path_of_a_loader_corpus_is_meant_from_the_file_or_has_its_published_place(tmp_path):
+    text = "corpora: {a: {kind: ava, root: ava, split: val, audio: ../sound, loader: my.csv}}"
+    source = load(tmp_path, text).corpus("a").source
+    assert source.folder == tmp_path / "ava"
+    assert source.loader_file == tmp_path / "my.csv"
+    assert source.original_file == tmp_path / "ava" / "csv" / "val_orig.csv"
+    assert source.faces_folder == tmp_path / "ava" / "clips_videos" / "val"
+    assert source.audio_folder == tmp_path.parent / "sound"
+
+
+def test_splits_of_one_dataset_or_of_one_folder_are_siblings(tmp_path):
+    datasets = load(
+        tmp_path,
+        """
+        corpora:
+          ava_train: {kind: ava, root: ava, split: train}
+          ava_val: {kind: ava, root: ava, split: val}
+          elsewhere: {kind: tsv, manifest: moved/test.tsv, dataset: mine}
+          here: {kind: tsv, manifest: x/train.tsv, dataset: mine}
+          wasd: {kind: wasd, root: wasd, split: val}
+        """,
+    )
+    siblings = {name: datasets.corpus(name).siblings for name in datasets.corpora}
+    assert siblings == {
+        "ava_train": ("ava_val",),
+        "ava_val": ("ava_train",),
+        "elsewhere": ("here",),
+        "here": ("elsewhere",),
+        "wasd": (),
+    }
 
 
 def test_an_unknown_corpus_is_told_which_there_are(tmp_path):

@@ -12,7 +12,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from muvap_assets.asd.contract import Clip, Corpus
-from muvap_assets.asd.corpora.tsv import ParsedManifest, read_tsv
+from muvap_assets.asd.leakage import LEAKAGE_FILE
 from muvap_assets.asd.loudness import (
     LOUDNESS_CHECKS,
     build_loudness_index,
@@ -22,14 +22,16 @@ from muvap_assets.asd.loudness import (
 )
 from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
-from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest
+from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest, read_notes
 from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import MODEL_FPS
-from muvap_assets.layout import Layout
+from muvap_assets.layout import Artifact, Layout
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import (
+    CheckOutcome,
     Outcome,
+    current_version,
     file_sha256,
     require_current,
     require_pinned,
@@ -38,15 +40,10 @@ from muvap_assets.publish import (
 )
 
 
-def read_corpus(corpus: Corpus) -> ParsedManifest:
-    """The rows of a corpus, its media not opened yet."""
-    return read_tsv(corpus.manifest)
-
-
 def validate_corpus(corpus: Corpus, progress: Progress = no_progress) -> ManifestReport:
     """The verdict on a corpus, nothing written."""
     return validate(
-        read_corpus(corpus), root=corpus.root, dataset=corpus.dataset, policy=corpus.policy, progress=progress
+        corpus.source.read(), root=corpus.root, dataset=corpus.dataset, policy=corpus.policy, progress=progress
     )
 
 
@@ -57,18 +54,31 @@ def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progre
     def build(folder: Path) -> ManifestReport:
         report = validate_corpus(corpus, progress)
         write_violations(artifact.reports / VIOLATIONS_FILE, report.violations)
-        inputs = {"source": file_sha256(corpus.manifest)} if corpus.manifest.is_file() else {}
+        inputs = {name: file_sha256(path) for name, path in corpus.source.inputs().items() if path.is_file()}
         published = artifact.version("version")
         write_manifest(folder, report, root=corpus.root, published=published, inputs=inputs, dataset=corpus.dataset)
         return report
 
+    def check(folder: Path, report: ManifestReport) -> list[CheckOutcome]:
+        siblings = {name: _published(layout.asd_manifest(name)) for name in corpus.siblings}
+        outcomes = verify_manifest(folder, corpus.policy, siblings)
+        shared = next(outcome for outcome in outcomes if outcome.name == "splits_share_nothing")
+        write_violations(artifact.reports / LEAKAGE_FILE, shared.violations)
+        return outcomes
+
     return run_checked(
         artifact,
         build=build,
-        check=lambda folder, report: verify_manifest(folder, corpus.policy),
+        check=check,
         declared=MANIFEST_CHECKS,
         location_dependent=LOCATION_DEPENDENT,
     )
+
+
+def _published(artifact: Artifact) -> Path | None:
+    """The folder of the current version, if there is one."""
+    version = current_version(artifact)
+    return artifact.version(version) if version else None
 
 
 def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:
@@ -113,6 +123,7 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
             corpus.root,
             read_loudness_index(index.path),
             inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
+            notes=read_notes(manifest.path),
             shard_bytes=corpus.shard_bytes,
             progress=progress,
         )

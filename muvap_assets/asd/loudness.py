@@ -39,6 +39,7 @@ from muvap_assets.media.audio import (
     to_int16,
 )
 from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
+from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, file_sha256, write_json
 
@@ -129,19 +130,22 @@ class _Levels:
         }
 
 
-def measure_recording(path: Path, npy_rate_hz: int | None = None, expected_sha256: str | None = None) -> LoudnessStats:
+def measure_recording(
+    path: Path, npy_rate_hz: int | None = None, expected_sha256: str | None = None, from_video: bool = False
+) -> LoudnessStats:
     """Decode a whole recording and measure its level.
 
     Args:
         path: the recording.
         npy_rate_hz: the rate of a NumPy waveform.
         expected_sha256: the digest the file must have, or its beginning.
+        from_video: it is a video whose sound is meant, from its first frame on.
 
     Raises:
         MediaError: it cannot be decoded, holds non-finite values (AUDIO_NON_FINITE, with their count), is empty, or is not
             the file that was expected (AUDIO_CHANGED).
     """
-    source = AudioSource.open(path, npy_rate_hz)
+    source = AudioSource.open(path, npy_rate_hz, from_video)
     sha256 = file_sha256(path)
     if expected_sha256 is not None and not sha256.startswith(expected_sha256):
         raise audio_error(
@@ -197,6 +201,8 @@ def build_loudness_index(
         ValidationError: recordings cannot be measured; it names all of them.
     """
     recordings = _first_clips(clips)
+    if any(clip.audio_from_video for clip in recordings.values()):
+        load_video_decoder()
     rows: list[LoudnessStats] = []
     violations: list[Violation] = []
     with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
@@ -277,7 +283,9 @@ def _first_clips(clips: Sequence[Clip]) -> dict[str, Clip]:
 
 def _measured(clip: Clip, root: Path) -> LoudnessStats | Violation:
     try:
-        stats = measure_recording(clip.audio_file(root), clip.audio_sample_rate, clip.recording_id)
+        stats = measure_recording(
+            clip.audio_file(root), clip.audio_sample_rate, clip.recording_id, clip.audio_from_video
+        )
     except MediaError as error:
         violation = error.violation(source=clip.dataset, row=clip.row, sample_id=clip.sample_id, field="audio_path")
         return replace(violation, found=f"{clip.audio_path}: {violation.found}")

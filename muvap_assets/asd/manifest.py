@@ -12,21 +12,24 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from muvap_assets.asd.contract import (
     AUDIO_RATE_HZ,
     CLIP_LOCAL_TOLERANCE_SEC,
     FACE_SIZE,
+    NAME_ROUNDING_SEC,
     Clip,
     ClipRow,
+    ParsedManifest,
     Policy,
     VisualKind,
 )
-from muvap_assets.asd.corpora.tsv import ParsedManifest
+from muvap_assets.asd.frame_times import check_frame_times
 from muvap_assets.asd.manifest_checks import blocking_violations
 from muvap_assets.asd.manifest_files import (
     MANIFEST_FILE,
@@ -36,11 +39,14 @@ from muvap_assets.asd.manifest_files import (
     write_rows,
     write_tsv,
 )
+from muvap_assets.asd.video_rows import open_video_rows
 from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
 from muvap_assets.media.audio import AudioProbe, probe_audio
 from muvap_assets.media.faces import list_frames, open_npy_faces
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_json, write_violations
+
+_OFFSET_TOLD_SEC = Fraction(1, 1000)
 
 MANIFEST_CODE_VERSION = "1"
 
@@ -54,6 +60,7 @@ class ManifestReport:
     violations: tuple[Violation, ...]
     row_count: int
     policy: Policy
+    notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def rejected(self) -> int:
@@ -75,13 +82,18 @@ def validate(
     media hold: everything wrong is in the report, together.
     """
     findings = list(parsed.violations)
+    from_videos = open_video_rows(parsed.rows, root, progress)  # first: it loads the decoder that both need
     probes = _probe_recordings(parsed, root, findings, progress)
     clips = []
     for row in parsed.rows:
-        faces, problems = _open_faces(row, root)
-        probe = probes.get((row.audio_path, row.audio_sample_rate))
-        if faces is not None and faces[0] != len(row.labels):
-            problems.append(_label_count_mismatch(row, faces[0]))
+        if row.row in from_videos:
+            shape, problems = from_videos[row.row]
+            faces = _Faces(*shape) if shape else None
+        else:
+            faces, problems = _open_faces(row, root)
+        probe = probes.get(_Recording.of(row))
+        if faces is not None and faces.frames != len(row.labels) and row.frame_times is None:
+            problems.append(_label_count_mismatch(row, faces.frames))
         clip = None
         if faces is not None and probe is not None:
             clip = _clip(row, dataset, faces, probe)
@@ -93,51 +105,86 @@ def validate(
     clips, odd = _reject_odd_shapes(parsed.source, clips)
     findings.extend(odd)
     findings.sort(key=lambda finding: finding.row or 0)
-    return ManifestReport(parsed.source, tuple(clips), tuple(findings), parsed.row_count, policy)
+    return ManifestReport(parsed.source, tuple(clips), tuple(findings), parsed.row_count, policy, parsed.notes)
+
+
+class _Recording(NamedTuple):
+    """What decoding a recording depends on."""
+
+    path: str
+    rate_hz: int | None
+    from_video: bool
+
+    @classmethod
+    def of(cls, row: ClipRow) -> _Recording:
+        return cls(row.audio_path, row.audio_sample_rate, row.audio_from_video)
 
 
 def _probe_recordings(
     parsed: ParsedManifest, root: Path, findings: list[Violation], progress: Progress
-) -> dict[tuple[str, int | None], AudioProbe]:
+) -> dict[_Recording, AudioProbe]:
     """Every recording decoded once; what is wrong with one is reported for each row that names it."""
-    rows_of: dict[tuple[str, int | None], list[ClipRow]] = {}
+    rows_of: dict[_Recording, list[ClipRow]] = {}
     for row in parsed.rows:
-        rows_of.setdefault((row.audio_path, row.audio_sample_rate), []).append(row)
+        rows_of.setdefault(_Recording.of(row), []).append(row)
 
-    def probe(key: tuple[str, int | None]) -> AudioProbe | MediaError:
+    def probe(key: _Recording) -> AudioProbe | MediaError:
         try:
-            found = probe_audio(root / key[0], key[1])
+            found = probe_audio(root / key.path, key.rate_hz, key.from_video)
         except MediaError as error:
             return error
         if found.non_finite:
             return MediaError(
                 ViolationCode.AUDIO_NON_FINITE,
-                key[0],
+                key.path,
                 found=f"{found.non_finite} samples are NaN or infinite",
                 required="finite samples",
                 hint="Export the recording again, or drop its rows.",
             )
         return found
 
-    probes: dict[tuple[str, int | None], AudioProbe] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for done, (key, result) in enumerate(zip(rows_of, pool.map(probe, rows_of), strict=True), 1):
-            progress(done, len(rows_of), key[0])
+    probes: dict[_Recording, AudioProbe] = {}
+    cores = os.cpu_count() or 1
+    # Tens of thousands of short clips would spend more on being handed to a thread one by one than on being read.
+    size = max(1, min(64, len(rows_of) // (8 * cores)))
+    keys = list(rows_of)
+    batches = [keys[first : first + size] for first in range(0, len(keys), size)]
+    with ThreadPoolExecutor(cores) as pool:
+        results = chain.from_iterable(pool.map(lambda batch: [probe(key) for key in batch], batches))
+        for done, (key, result) in enumerate(zip(rows_of, results, strict=True), 1):
+            progress(done, len(rows_of), key.path)
             if isinstance(result, MediaError):
                 findings.extend(
                     _placed(result.violation(field="audio_path"), parsed.source, row) for row in rows_of[key]
                 )
             else:
                 probes[key] = result
+                findings.extend(_audio_offset(result, parsed.source, rows_of[key][0]))
     return _one_rate_a_recording(parsed.source, probes, rows_of, findings)
+
+
+def _audio_offset(probe: AudioProbe, source: str, row: ClipRow) -> Iterator[Violation]:
+    """Told once a video, so that nobody has to wonder whether it was seen; containers round times to a millisecond."""
+    if abs(probe.offset_sec) > _OFFSET_TOLD_SEC:
+        late = probe.offset_sec > 0
+        offset = Violation(
+            code=ViolationCode.AUDIO_OFFSET,
+            field="audio_path",
+            found=f"{row.audio_path}: its sound starts {abs(float(probe.offset_sec)):.4f} s {'after' if late else 'before'} "
+            "its first frame",
+            required="both from the first frame on",
+            hint=f"Accepted: {'silence was put before it' if late else 'what is earlier was cut off'}.",
+            severity=Severity.WARNING,
+        )
+        yield _placed(offset, source, row)
 
 
 def _one_rate_a_recording(
     source: str,
-    probes: dict[tuple[str, int | None], AudioProbe],
-    rows_of: Mapping[tuple[str, int | None], list[ClipRow]],
+    probes: dict[_Recording, AudioProbe],
+    rows_of: Mapping[_Recording, list[ClipRow]],
     findings: list[Violation],
-) -> dict[tuple[str, int | None], AudioProbe]:
+) -> dict[_Recording, AudioProbe]:
     """One array named with two rates would be two recordings of one id: all its rows are refused."""
     rates: dict[str, set[int]] = {}
     for probe in probes.values():
@@ -159,18 +206,28 @@ def _one_rate_a_recording(
     return kept
 
 
-def _open_faces(row: ClipRow, root: Path) -> tuple[tuple[int, int, int] | None, list[Violation]]:
-    """(frames, height, width) of the row's faces, or ``None`` and what is wrong with them."""
+class _Faces(NamedTuple):
+    """What a row's faces are; see ``media.faces`` for the fingerprint."""
+
+    frames: int
+    height: int
+    width: int
+    fingerprint: str | None = None
+
+
+def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation]]:
+    """A row's faces, or ``None`` and what is wrong with them."""
     path = root / row.visual_path
     if row.visual_kind is VisualKind.NPY:
         try:
-            return open_npy_faces(path).shape, []
+            opened = open_npy_faces(path)
+            return _Faces(*opened.shape, opened.fingerprint()), []
         except MediaError as error:
             return None, [_media_fault(error, "visual_path", row.visual_path)]
-    names, errors = list_frames(path)
+    names, errors, fingerprint = list_frames(path)
     if errors:
         return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
-    return (len(names), FACE_SIZE, FACE_SIZE), []
+    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), check_frame_times(row, names)
 
 
 def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
@@ -183,7 +240,7 @@ def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
     )
 
 
-def _clip(row: ClipRow, dataset: str, faces: tuple[int, int, int], probe: AudioProbe) -> Clip:
+def _clip(row: ClipRow, dataset: str, faces: _Faces, probe: AudioProbe) -> Clip:
     return Clip(
         row=row.row,
         dataset=dataset,
@@ -197,9 +254,12 @@ def _clip(row: ClipRow, dataset: str, faces: tuple[int, int, int], probe: AudioP
         audio_sample_rate=row.audio_sample_rate,
         recording_id=probe.sha256[:16],
         recording_samples=probe.samples_16k,
-        face_height=faces[1],
-        face_width=faces[2],
+        face_height=faces.height,
+        face_width=faces.width,
+        faces_fingerprint=faces.fingerprint,
         labels_known=row.labels_known,
+        video_id=row.video_id,
+        boxes=row.boxes,
         license=row.license,
         consent=row.consent,
     )
@@ -209,6 +269,7 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
     """Does the recording cover the faces, and is it known where on it they lie?"""
     audio_sec, faces_sec = Fraction(probe.frames, probe.rate_hz), clip.source_frames / clip.source_fps.value
     frame_sec = 1 / clip.source_fps.value
+    rounding = NAME_ROUNDING_SEC if row.frame_times and row.start_sec is None else 0
     if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
         yield Violation(
             code=ViolationCode.START_SEC_REQUIRED,
@@ -225,7 +286,7 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
             required="a clip on its recording",
             hint="Check start_sec and audio_path.",
         )
-    elif clip.padded_samples > frame_sec * AUDIO_RATE_HZ + 1:
+    elif clip.padded_samples > (frame_sec + rounding) * AUDIO_RATE_HZ + 1:
         share = clip.padded_samples / clip.audio_samples
         rejected = share > policy.max_missing_audio_share
         yield Violation(
@@ -298,6 +359,7 @@ def write_manifest(
             "code_version": MANIFEST_CODE_VERSION,
             "rows": report.row_count,
             "rejected": report.rejected,
+            **({"corpus": dict(report.notes)} if report.notes else {}),
         },
     )
 

@@ -5,25 +5,40 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pyarrow.parquet as pq
 
-from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, OnViolation, Policy
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, NAME_ROUNDING_SEC, Clip, OnViolation, Policy
+from muvap_assets.asd.leakage import find_leakage, read_split
 from muvap_assets.asd.manifest_files import MANIFEST_FILE, PROVENANCE_FILE, VIOLATIONS_FILE, read_manifest
 from muvap_assets.errors import Severity, Violation, ViolationCode, errors_of
 from muvap_assets.publish import CheckOutcome, read_violations
 
-MANIFEST_CHECKS = ("rows_valid", "sample_ids_unique", "labels_match_faces", "audio_covers_faces", "rejected_rows")
+MANIFEST_CHECKS = (
+    "rows_valid",
+    "sample_ids_unique",
+    "labels_match_faces",
+    "audio_covers_faces",
+    "rejected_rows",
+    "labels_vary",
+    "splits_share_nothing",
+)
 
+_NO_SIBLINGS: Mapping[str, Path | None] = MappingProxyType({})
 _SUBJECTS = {
     "sample_ids_unique": {ViolationCode.SAMPLE_ID_DUPLICATE, ViolationCode.SAMPLE_ID_INVALID},
     "labels_match_faces": {
         ViolationCode.LABELS_INVALID,
+        ViolationCode.LABELS_DISAGREE,
+        ViolationCode.LABEL_UNKNOWN,
         ViolationCode.LABEL_COUNT_MISMATCH,
-        *(code for code in ViolationCode if code.startswith(("faces_", "face_", "frame_"))),
+        ViolationCode.VIDEO_UNREADABLE,
+        ViolationCode.VIDEO_TIMESTAMPS,
+        *(code for code in ViolationCode if code.startswith(("faces_", "face_", "frame_", "box_", "rttm_"))),
     },
     "audio_covers_faces": {
         ViolationCode.START_SEC_REQUIRED,
@@ -32,8 +47,13 @@ _SUBJECTS = {
 }
 
 
-def verify_manifest(folder: Path, policy: Policy) -> list[CheckOutcome]:
-    """Every check of a staged or published manifest, on what is read back from ``folder``."""
+def verify_manifest(
+    folder: Path, policy: Policy, siblings: Mapping[str, Path | None] = _NO_SIBLINGS
+) -> list[CheckOutcome]:
+    """Every check of a staged or published manifest, on what is read back from ``folder``.
+
+    ``siblings`` are the current manifests of the other splits of the corpus, ``None`` where nothing is published yet.
+    """
     clips, violations = read_manifest(folder), read_violations(folder / VIOLATIONS_FILE)
     provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
     rows, errors = int(provenance["rows"]), errors_of(violations)
@@ -78,7 +98,51 @@ def verify_manifest(folder: Path, policy: Policy) -> list[CheckOutcome]:
             numbers={"rejected": rows - len(clips), "rejected_share": rejected_share},
             violations=tuple(errors),
         ),
+        _labels_vary(clips),
+        _splits_share_nothing(folder, siblings),
     ]
+
+
+def _splits_share_nothing(folder: Path, siblings: Mapping[str, Path | None]) -> CheckOutcome:
+    others = [read_split(name, path) for name, path in siblings.items() if path is not None]
+    shared = find_leakage(read_split("this split", folder), others)
+    return CheckOutcome(
+        name="splits_share_nothing",
+        passed=not shared,
+        severity=Severity.WARNING,
+        numbers={
+            "shared": len(shared),
+            "compared_with": ", ".join(split.name for split in others),
+            "not_published": ", ".join(name for name, path in siblings.items() if path is None),
+        },
+        violations=tuple(shared),
+    )
+
+
+def _labels_vary(clips: Sequence[Clip]) -> CheckOutcome:
+    """Warns of labels that are all ones, which is how a split without labels is filled; those known to be filler do not count."""
+    known = [clip for clip in clips if clip.labels_known]
+    frames, speaking = sum(clip.source_frames for clip in known), sum(int(clip.labels.sum()) for clip in known)
+    filler = bool(frames) and speaking == frames
+    finding = Violation(
+        code=ViolationCode.LABELS_ALL_SPEAKING,
+        field="labels",
+        found=f"all {frames} frames are labelled as speech",
+        required="labels of both kinds",
+        hint="Labels that were never published are often filled with ones: set labels_known to false for such a split.",
+        severity=Severity.WARNING,
+    )
+    return CheckOutcome(
+        name="labels_vary",
+        passed=not filler,
+        severity=Severity.WARNING,
+        numbers={
+            "known_frames": frames,
+            "speaking_share": speaking / frames if frames else 0.0,
+            "clips_unknown": len(clips) - len(known),
+        },
+        violations=(finding,) if filler else (),
+    )
 
 
 def blocking_violations(violations: Iterable[Violation], rows: int, accepted: int, policy: Policy) -> list[Violation]:
@@ -138,7 +202,8 @@ def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Violation]:
         for clip in clips
         if clip.padded_samples
         > max(
-            clip.audio_samples * policy.max_missing_audio_share, math.floor(AUDIO_RATE_HZ / clip.source_fps.value) + 1
+            clip.audio_samples * policy.max_missing_audio_share,
+            math.floor(AUDIO_RATE_HZ * (1 / clip.source_fps.value + NAME_ROUNDING_SEC)) + 1,
         )
     ]
 

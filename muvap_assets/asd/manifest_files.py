@@ -9,16 +9,18 @@
 from __future__ import annotations
 
 import csv
+import json
 import os
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.asd.contract import MANIFEST_COLUMNS, Clip, VisualKind
+from muvap_assets.asd.contract import BOX_COLUMNS, MANIFEST_COLUMNS, Clip, TrackBoxes, VisualKind
 from muvap_assets.asd.timeline import FrameRate
 
 MANIFEST_FILE = "manifest.parquet"
@@ -41,7 +43,10 @@ MANIFEST_SCHEMA = pa.schema(
         _column("audio_path", pa.string(), "recording; absolute, or relative to the corpus root"),
         _column("audio_sample_rate", pa.int32(), "rate of a .npy waveform", "Hz", nullable=True),
         _column("visual_path", pa.string(), "faces; absolute, or relative to the corpus root"),
-        _column("visual_kind", pa.string(), "npy or jpeg_directory"),
+        _column("visual_kind", pa.string(), "npy, jpeg_directory or video_boxes"),
+        _column("boxes_path", pa.string(), "face boxes of a video; as visual_path", nullable=True),
+        _column("face_id", pa.int64(), "whose boxes", nullable=True),
+        _column("first_frame", pa.int64(), "frame of the video the clip starts at, from 0", nullable=True),
         _column("face_height", pa.int32(), "rows of a face", "px"),
         _column("face_width", pa.int32(), "columns of a face", "px"),
         _column("source_fps", pa.float64(), "native rate of faces and labels, rounded", "Hz"),
@@ -51,6 +56,8 @@ MANIFEST_SCHEMA = pa.schema(
             "labels", pa.large_list(pa.field("item", pa.uint8(), False)), "1 where the face speaks, one a native frame"
         ),
         _column("labels_known", pa.bool_(), "false where the source holds filler"),
+        _column("video_id", pa.string(), "video the clip was cut from, where the corpus names it", nullable=True),
+        _column("faces_fingerprint", pa.string(), "the same for the same face files", nullable=True),
         _column("start_sec", pa.float64(), "start on the recording, rounded", "s"),
         _column("start_sec_exact", pa.string(), "the same as a fraction"),
         _column("recording_samples", pa.int64(), "length of the recording at 16 kHz", "samples"),
@@ -76,6 +83,9 @@ def _table(clips: Sequence[Clip]) -> pa.Table:
             MANIFEST_SCHEMA.field("labels").type
         ),
         "visual_kind": pa.array([str(clip.visual_kind) for clip in clips], pa.string()),
+        "boxes_path": pa.array([clip.boxes and clip.boxes.boxes_path for clip in clips], pa.string()),
+        "face_id": pa.array([clip.boxes and clip.boxes.face_id for clip in clips], pa.int64()),
+        "first_frame": pa.array([clip.boxes and clip.boxes.first_frame for clip in clips], pa.int64()),
         "source_fps": pa.array([float(clip.source_fps) for clip in clips], pa.float64()),
         "source_fps_exact": pa.array([clip.source_fps.text for clip in clips], pa.string()),
         "start_sec": pa.array([float(clip.start_sec) for clip in clips], pa.float64()),
@@ -103,6 +113,7 @@ def read_manifest(folder: Path) -> list[Clip]:
                 source_fps=FrameRate.parse(record["source_fps_exact"]),
                 start_sec=Fraction(record["start_sec_exact"]),
                 visual_kind=VisualKind(record["visual_kind"]),
+                boxes=TrackBoxes(*(record[name] for name in BOX_COLUMNS)) if record["boxes_path"] else None,
                 **{name: record[name] for name in _PLAIN_FIELDS},
             )
         )
@@ -111,16 +122,44 @@ def read_manifest(folder: Path) -> list[Clip]:
 
 _PLAIN_FIELDS = (
     *("row", "dataset", "sample_id", "audio_path", "visual_path", "audio_sample_rate", "recording_id"),
-    *("recording_samples", "face_height", "face_width", "labels_known", "license", "consent"),
+    *(
+        "recording_samples",
+        "face_height",
+        "face_width",
+        "labels_known",
+        "video_id",
+        "faces_fingerprint",
+        "license",
+        "consent",
+    ),
 )
+
+
+def read_notes(folder: Path) -> dict[str, Any]:
+    """What the manifest's reader noted about the corpus; nothing for a canonical TSV."""
+    provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
+    return dict(provenance.get("corpus", {}))
 
 
 def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) -> None:
     """Write accepted rows in the canonical form; relative paths lead from ``published`` to the media below ``root``."""
-    optional = [name for name in ("license", "consent") if any(getattr(clip, name) for clip in clips)]
+    optional = [name for name in ("license", "consent", "video_id") if any(getattr(clip, name) for clip in clips)]
+    # Filler must not become truth where the file is read again.
+    unknown = ["labels_known"] if any(not clip.labels_known for clip in clips) else []
+    boxed = any(clip.boxes for clip in clips)
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
-        writer.writerow([*MANIFEST_COLUMNS, "start_sec", "visual_kind", "audio_sample_rate", *optional])
+        writer.writerow(
+            [
+                *MANIFEST_COLUMNS,
+                "start_sec",
+                "visual_kind",
+                "audio_sample_rate",
+                *(BOX_COLUMNS if boxed else ()),
+                *optional,
+                *unknown,
+            ]
+        )
         for clip in clips:
             writer.writerow(
                 [
@@ -129,10 +168,12 @@ def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) ->
                     _relative(clip.visual_path, root, published),
                     clip.source_fps.text,
                     f"[{','.join(map(str, clip.labels.tolist()))}]",
-                    _decimal(clip.start_sec),
+                    _exact(clip.start_sec),
                     str(clip.visual_kind),
                     clip.audio_sample_rate or "",
+                    *(_box_fields(clip, root, published) if boxed else ()),
                     *(getattr(clip, name) or "" for name in optional),
+                    *(str(clip.labels_known).lower() for _ in unknown),
                 ]
             )
 
@@ -141,8 +182,20 @@ def _relative(path: str, root: Path, published: Path) -> str:
     return path if os.path.isabs(path) else Path(os.path.relpath(root / path, published)).as_posix()  # noqa: PTH117
 
 
-def _decimal(value: Fraction) -> str:
-    """A decimal fraction exactly; ``start_sec`` was read from one."""
+def _box_fields(clip: Clip, root: Path, published: Path) -> tuple[str | int, ...]:
+    if clip.boxes is None:
+        return "", "", ""
+    return _relative(clip.boxes.boxes_path, root, published), clip.boxes.face_id, clip.boxes.first_frame
+
+
+def _exact(value: Fraction) -> str:
+    """A decimal where that is exact, else a fraction: frames of a video seldom start at a decimal."""
+    rest = value.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    if rest != 1:
+        return f"{value.numerator}/{value.denominator}"
     digits = 0
     while (value * 10**digits).denominator != 1:
         digits += 1

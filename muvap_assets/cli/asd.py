@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from muvap_assets.cli.output import print_checks, print_outcome, print_violations, progress
+from muvap_assets.cli.output import print_checks, print_outcome, print_table, print_violations, progress
 from muvap_assets.errors import count_by_code
 
 
@@ -37,6 +37,7 @@ def policy_options(command: Any) -> Any:
 def corpus_of(manifest: Path, name: str | None, options: dict[str, Any]) -> Any:
     """The corpus a command is about."""
     from muvap_assets.asd.contract import Corpus, OnViolation, Policy
+    from muvap_assets.asd.corpora.tsv import TsvCorpus
 
     policy = Policy(
         on_violation=OnViolation.QUARANTINE if options.pop("quarantine") else OnViolation.FAIL,
@@ -44,7 +45,8 @@ def corpus_of(manifest: Path, name: str | None, options: dict[str, Any]) -> Any:
         max_missing_audio_share=options.pop("max_missing_audio_share"),
     )
     name = name or manifest.stem
-    return Corpus(name=name, manifest=manifest.resolve(), dataset=name, policy=policy, **options)
+    source = TsvCorpus(kind="tsv", manifest=manifest.resolve())
+    return Corpus(name=name, source=source, dataset=name, policy=policy, **options)
 
 
 def validate_tsv(file: Path, *, as_json: bool, **options: Any) -> int:
@@ -124,10 +126,32 @@ def inspect_pack(folder: Path, *, as_json: bool) -> None:
 
 
 def verify_pack_folder(folder: Path) -> int:
-    """Print every check of a pack; the exit code."""
+    """Print every check of a pack, its figures and what is unusual about them; the exit code, whatever the figures are."""
+    from muvap_assets.asd.packs.report import report_pack, unusual_figures
     from muvap_assets.asd.packs.verify import verify_pack
 
     checks = verify_pack(folder, None)
     print_checks(str(folder), checks)
     print_violations(violation for check in checks for violation in check.violations)
-    return 1 if any(check.blocks for check in checks) else 0
+    if any(check.blocks for check in checks):
+        return 1
+    for report in report_pack(folder):
+        _print_report(report)
+        print_violations(unusual_figures(report))
+    return 0
+
+
+def _print_report(report: Any) -> None:
+    from muvap_assets.asd.packs.report import FIGURES, QUANTILE_NAMES
+
+    share = "not known" if report.speaking_share is None else f"{report.speaking_share:.1%}"
+    rates = ", ".join(f"{rate} ({count})" for rate, count in report.frame_rates.items())
+    click.echo(
+        f"\n{report.dataset}: {report.samples} samples of {report.recordings} recordings, {report.silent_recordings} silent, "
+        f"{report.off_target:.1%} under the target level; speaking share {share}; fps {rates}"
+    )
+    table: list[tuple[str, ...]] = [("", *QUANTILE_NAMES)]
+    for figure in FIGURES:
+        spread = getattr(report, figure)
+        table.append((figure, *(f"{getattr(spread, name):.3f}" if spread else "-" for name in QUANTILE_NAMES)))
+    print_table(table)

@@ -4,6 +4,7 @@ See https://docs.dagster.io/guides/build/assets.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.loudness import LOUDNESS_CODE_VERSION, read_loudness_index
 from muvap_assets.asd.manifest import MANIFEST_CODE_VERSION, ManifestReport
 from muvap_assets.asd.packs.layout import PACK_CODE_VERSION
+from muvap_assets.asd.packs.report import report_pack, unusual_figures
 from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.datasets import Datasets
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
@@ -31,6 +33,8 @@ MANIFEST_CHECKS = {
     "labels_match_faces": "Each clip has as many labels as face frames; nothing was trimmed or padded.",
     "audio_covers_faces": "Each clip lies on its recording, and the recording does not end too early.",
     "rejected_rows": "Warns when rows were set aside, and lists them.",
+    "labels_vary": "Warns when every frame is labelled as speech: labels that were never published are filled so.",
+    "splits_share_nothing": "Warns when another split of the corpus has the same recording, video or face files, in pairs.",
 }
 LOUDNESS_CHECKS = {
     "levels_finite": "Every level is a finite number and the levels of a recording agree with one another.",
@@ -139,6 +143,7 @@ def _describe_manifest(folder: Path, report: ManifestReport) -> Mapping[str, Any
         "recordings": len({clip.recording_id for clip in report.clips}),
         "frame_rates": dg.MetadataValue.json(line.frame_rate_histogram(report.clips)),
         "clips_under_one_model_frame": line.clips_under_one_model_frame(report.clips),
+        **({"corpus": dg.MetadataValue.json(dict(report.notes))} if report.notes else {}),
         **violations_table(report.violations),
     }
 
@@ -156,7 +161,8 @@ def _describe_loudness_index(folder: Path, clips: Sequence[Clip]) -> Mapping[str
 
 
 def _describe_packed_shards(folder: Path, clips: Sequence[Clip]) -> Mapping[str, Any]:
-    summary = summarize_pack(folder)
+    summary, reports = summarize_pack(folder), report_pack(folder)
+    unusual = [violation for report in reports for violation in unusual_figures(report)]
     return {
         "dagster/row_count": summary.samples,
         "frames": summary.frames,
@@ -167,4 +173,6 @@ def _describe_packed_shards(folder: Path, clips: Sequence[Clip]) -> Mapping[str,
         "speaking_share": summary.speaking_share,
         "padded_samples": summary.padded_samples,
         "clipped_samples": summary.clipped_samples,
+        "figures": dg.MetadataValue.json([asdict(report) for report in reports]),
+        **violations_table(unusual),
     }

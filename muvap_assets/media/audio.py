@@ -10,6 +10,7 @@ Source: the audio-visual data contract, "Audio".
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ import numpy.typing as npt
 import soxr
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
+from muvap_assets.media.audio_source import MAX_RATE_HZ, MIN_RATE_HZ, AudioSource, Float32, audio_error
+from muvap_assets.media.plain_wav import read_plain_wav
 from muvap_assets.publish import file_sha256
 
 RATE_HZ = 16_000
@@ -40,6 +42,7 @@ class AudioProbe:
     ``frames`` and ``rate_hz`` are native, ``samples_16k`` is what :func:`mono_16k_blocks` yields in all. ``non_finite``
     counts NaN and infinite values over all channels. ``constant`` says that the mono mix spans one 16-bit step at most:
     silence, or nothing but an offset (never said of a recording with non-finite values). ``sha256`` is of the file's bytes.
+    ``offset_sec`` is how much later than its first frame the sound of a video starts, negative where it starts before.
     """
 
     rate_hz: int
@@ -50,16 +53,19 @@ class AudioProbe:
     constant: bool
     sha256: str
     encoding: str
+    offset_sec: Fraction = Fraction(0)
 
 
-def probe_audio(path: Path, npy_rate_hz: int | None = None) -> AudioProbe:
-    """Decode a recording once and say what it is.
+def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = False) -> AudioProbe:
+    """Decode a recording once and say what it is; ``from_video`` as for :meth:`AudioSource.open`.
 
     Raises:
         MediaError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
             counted and not an error here.
     """
-    source = AudioSource.open(path, npy_rate_hz)
+    if not from_video and (plain := _probe_plain_wav(path, npy_rate_hz)):
+        return plain
+    source = AudioSource.open(path, npy_rate_hz, from_video)
     frames = non_finite = 0
     low, high = np.inf, -np.inf
     with closing(source.native_blocks()) as blocks:
@@ -78,6 +84,24 @@ def probe_audio(path: Path, npy_rate_hz: int | None = None) -> AudioProbe:
         constant=not non_finite and (high - low) * INT16_SCALE <= 1,
         sha256=file_sha256(path),
         encoding=source.encoding,
+        offset_sec=source.offset_sec,
+    )
+
+
+def _probe_plain_wav(path: Path, declared_hz: int | None) -> AudioProbe | None:
+    """The same of a file that is plain enough to be read in one go, for a small part of the time."""
+    wav = read_plain_wav(path)
+    if wav is None or declared_hz not in (None, wav.rate_hz) or not MIN_RATE_HZ <= wav.rate_hz <= MAX_RATE_HZ:
+        return None
+    return AudioProbe(
+        rate_hz=wav.rate_hz,
+        channels=1,
+        frames=len(wav.samples),
+        samples_16k=checked_samples_16k(path, len(wav.samples), wav.rate_hz),
+        non_finite=0,
+        constant=int(wav.samples.max()) - int(wav.samples.min()) <= 1,
+        sha256=hashlib.sha256(wav.data).hexdigest(),
+        encoding="WAV/PCM_16",
     )
 
 
@@ -86,7 +110,9 @@ def native_blocks(path: Path, npy_rate_hz: int | None = None) -> Generator[Float
     return AudioSource.open(path, npy_rate_hz).native_blocks()
 
 
-def mono_16k_blocks(path: Path, npy_rate_hz: int | None = None, stop_sample: int | None = None) -> Generator[Float32]:
+def mono_16k_blocks(
+    path: Path, npy_rate_hz: int | None = None, stop_sample: int | None = None, from_video: bool = False
+) -> Generator[Float32]:
     """A recording at 16 kHz, mono: float32 [n] blocks whose lengths add up to ``samples_16k`` of its probe.
 
     Channels are averaged, then the recording is resampled as one signal, so that what comes out depends on no block size.
@@ -95,7 +121,7 @@ def mono_16k_blocks(path: Path, npy_rate_hz: int | None = None, stop_sample: int
     Raises:
         MediaError: see :meth:`AudioSource.open` and :func:`mono_blocks`.
     """
-    source = AudioSource.open(path, npy_rate_hz)
+    source = AudioSource.open(path, npy_rate_hz, from_video)
     with closing(source.native_blocks()) as blocks:
         resampled = resampled_blocks(mono_blocks(blocks, path), source.rate_hz)
         yield from resampled if stop_sample is None else _first(resampled, stop_sample)

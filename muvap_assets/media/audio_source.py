@@ -1,5 +1,7 @@
 """Opens one recording: WAV, FLAC or a NumPy waveform, and decodes it to float32 blocks; refuses everything else by name.
 
+The one exception is asked for by name, ``from_video``: a row whose faces come from a video may hear that video's sound.
+
 What belongs here: containers and sample types. Channels, rates and levels are ``audio.py``'s business.
 Nothing is trusted that only a header says: a length is what decoding gave.
 """
@@ -9,6 +11,7 @@ from __future__ import annotations
 import io
 from collections.abc import Generator
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, NoReturn, TypeAlias
 
@@ -43,6 +46,7 @@ _NPY_SCALES = {
     "f8": (0, 1),
 }
 
+_VIDEO = "VIDEO"
 _SUFFIXES = {".wav": "WAV", ".wave": "WAV", ".flac": "FLAC", ".npy": "NumPy"}
 
 # how files begin: (offset, bytes, what it is); what is refused stands here too, so that the message can say what was found
@@ -71,22 +75,33 @@ _REPLACE = "Copy or export the recording again."
 class AudioSource:
     """A recording whose beginning was read, and that can be decoded. Holds no open file.
 
-    ``encoding`` is container and sample type, such as ``WAV/PCM_24`` or ``NPY/int16``.
+    ``encoding`` is container and sample type, such as ``WAV/PCM_24``, ``NPY/int16`` or, of a video, ``VIDEO``. Of a video
+    too, ``origin_sec`` is the first frame's time on the container's clock, which is where the recording begins, and
+    ``offset_sec`` how much later its sound starts; negative where it starts before.
     """
 
     path: Path
     rate_hz: int
     channels: int
     encoding: str
+    origin_sec: Fraction = Fraction(0)
+    offset_sec: Fraction = Fraction(0)
 
     @classmethod
-    def open(cls, path: Path, npy_rate_hz: int | None = None) -> AudioSource:
-        """Find out what ``path`` is; ``npy_rate_hz`` is the rate of a NumPy waveform, which cannot state its own.
+    def open(cls, path: Path, npy_rate_hz: int | None = None, from_video: bool = False) -> AudioSource:
+        """Find out what ``path`` is.
+
+        Args:
+            path: the recording.
+            npy_rate_hz: the rate of a NumPy waveform, which cannot state its own.
+            from_video: it is a video whose sound is meant, placed against its first frame.
 
         Raises:
             MediaError: AUDIO_MISSING, AUDIO_EMPTY, AUDIO_UNREADABLE, AUDIO_UNSUPPORTED, or AUDIO_RATE_INVALID where a NumPy
                 waveform comes without a rate, a rate is out of range, or ``npy_rate_hz`` contradicts the file's own.
         """
+        if from_video:
+            return cls._open_video(path, npy_rate_hz)
         kind = _kind(path)
         rate_hz = npy_rate_hz
         if kind == "NumPy":
@@ -98,12 +113,33 @@ class AudioSource:
                 encoding = f"{decoder.format}/{decoder.subtype}"
         return cls(path=path, rate_hz=_checked_rate(path, rate_hz, npy_rate_hz), channels=channels, encoding=encoding)
 
+    @classmethod
+    def _open_video(cls, path: Path, declared_hz: int | None) -> AudioSource:
+        from muvap_assets.media.video_sound import open_video_sound
+
+        _beginning(path)
+        sound = open_video_sound(path)
+        return cls(
+            path=path,
+            rate_hz=_checked_rate(path, sound.rate_hz, declared_hz),
+            channels=sound.channels,
+            encoding=_VIDEO,
+            origin_sec=sound.origin_sec,
+            offset_sec=sound.offset_sec,
+        )
+
     def native_blocks(self) -> Generator[Float32]:
         """The recording as it is: float32 [n, channels], in blocks of bounded size; full scale is one.
+
+        A video's sound comes as two channels, however many it has: see :mod:`muvap_assets.media.soundtrack`.
 
         Raises:
             MediaError: AUDIO_UNREADABLE where decoding fails on the way.
         """
+        if self.encoding == _VIDEO:
+            from muvap_assets.media.video_sound import video_sound_blocks
+
+            return video_sound_blocks(self.path, self.origin_sec)
         container, frames = self.encoding.partition("/")[0], max(_BLOCK_VALUES // self.channels, 1)
         return _npy_blocks(self.path, frames) if container == "NPY" else _decoded_blocks(self.path, container, frames)
 

@@ -13,15 +13,18 @@ cv2 has three ways to grey that differ by up to 16 levels; this one is what publ
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 import re
+from array import array
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +32,16 @@ import numpy.typing as npt
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media.npy import NpyError, NpyHeader, read_at, read_npy_header
 
-FACE_CONVERSION = "npy: unchanged; jpeg_directory: cv2.IMREAD_GRAYSCALE, then cv2.INTER_LINEAR to 112x112"
+FACE_CONVERSION = (
+    "npy: unchanged; jpeg_directory: cv2.IMREAD_GRAYSCALE, then cv2.INTER_LINEAR to 112x112; video_boxes: luma at full "
+    "range, square about the box, grey 128 outside the picture and where there is no box, cv2.INTER_LINEAR to 112x112"
+)
 JPEG_PIXELS_MAX = 64_000_000
 JPEG_BYTES_MAX = 1 << 26
-_JPEG_SUFFIXES = (".jpg", ".jpeg")
-_STEM_PATTERN = re.compile(r"[0-9]+(\.[0-9]+)?")
+_NAME_PATTERN = re.compile(r"[0-9]+(\.[0-9]+)?\.jpe?g", re.IGNORECASE | re.ASCII)
+_FLOAT_EXACT = 15 + len(".") + len(".jpg")
 _NAMES_SHOWN = 5
+_SAMPLE_BYTES = 4096
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------
@@ -65,6 +72,22 @@ class NpyFaces:
             raise _unreadable(self.path, error) from error
         if count != out.nbytes:
             raise _unreadable(self.path, f"it ends within frame {first + count // out[0].nbytes} of {self.shape[0]}")
+
+    def fingerprint(self) -> str:
+        """The same for any two arrays of the same bytes, and hardly for any others: of the shape and three samples.
+
+        Raises:
+            MediaError: the file cannot be read.
+        """
+        digest, size = hashlib.blake2b(repr(self.shape).encode(), digest_size=8), math.prod(self.shape)
+        try:
+            with self.path.open("rb", buffering=0) as stream:
+                for at in (0, size // 2, max(size - _SAMPLE_BYTES, 0)):
+                    stream.seek(self.data_offset + at)
+                    digest.update(stream.read(_SAMPLE_BYTES))
+        except OSError as error:
+            raise _unreadable(self.path, error) from error
+        return digest.hexdigest()
 
 
 def open_npy_faces(path: Path) -> NpyFaces:
@@ -150,6 +173,7 @@ class FrameListing(NamedTuple):
 
     names: tuple[str, ...]
     errors: tuple[MediaError, ...]
+    fingerprint: str = ""
 
 
 def list_frames(folder: Path) -> FrameListing:
@@ -159,11 +183,12 @@ def list_frames(folder: Path) -> FrameListing:
     ``dir[1]``). Hidden files are ignored; any other file is an error, since it may be a frame under a wrong name.
 
     Returns:
-        Names within ``folder`` and the faults, all of them, one a kind. With any fault the names are not to be used.
+        Names within ``folder`` and the faults, all of them, one a kind. With any fault the names are not to be used; with
+        none the fingerprint is the same for any two folders of the same pictures, and hardly for any others: it covers
+        the size of each.
     """
     try:
-        with os.scandir(folder) as entries:
-            kinds = [(entry.name, _kind_of(entry)) for entry in entries if not entry.name.startswith(".")]
+        kinds = _scan(folder)
     except FileNotFoundError:
         return FrameListing((), (_missing(folder),))
     except NotADirectoryError:
@@ -172,20 +197,49 @@ def list_frames(folder: Path) -> FrameListing:
     except OSError as error:
         hint = "Check the permissions and the disk."
         return FrameListing((), (_folder_fault(ViolationCode.FACES_UNREADABLE, folder, str(error.strerror), hint),))
-    return _listing(folder, sorted(kinds))
+    return _quick_listing(kinds) or _listing(folder, sorted(kinds))
 
 
-def _kind_of(entry: os.DirEntry[str]) -> ViolationCode | None:
-    stem, suffix = os.path.splitext(entry.name)  # noqa: PTH122 - a Path a frame would cost more than the listing
-    if suffix.lower() not in _JPEG_SUFFIXES or not _STEM_PATTERN.fullmatch(stem) or not entry.is_file():
-        return ViolationCode.FRAME_NAME_INVALID
-    return None if entry.stat().st_size else ViolationCode.FRAME_FILE_EMPTY
+_Scanned: TypeAlias = tuple[str, ViolationCode | None, int]
 
 
-def _listing(folder: Path, kinds: Sequence[tuple[str, ViolationCode | None]]) -> FrameListing:
+def _scan(folder: Path) -> list[_Scanned]:
+    """Every file that is not hidden: what is wrong with it by its name and size alone, and its size in bytes."""
+    # Relative to an open folder: the path of each frame need not be walked anew for its size.
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with os.scandir(descriptor) as entries:
+            return [(entry.name, *_kind_of(entry)) for entry in entries if not entry.name.startswith(".")]
+    finally:
+        os.close(descriptor)
+
+
+def _kind_of(entry: os.DirEntry[str]) -> tuple[ViolationCode | None, int]:
+    if not _NAME_PATTERN.fullmatch(entry.name) or not entry.is_file():
+        return ViolationCode.FRAME_NAME_INVALID, 0
+    size = entry.stat().st_size
+    return None if size else ViolationCode.FRAME_FILE_EMPTY, size
+
+
+def _quick_listing(kinds: Sequence[_Scanned]) -> FrameListing | None:
+    """The listing where nothing is wrong and every stem is short enough for a float to tell it from all others."""
+    if not kinds or any(code is not None or len(name) > _FLOAT_EXACT for name, code, _ in kinds):
+        return None
+    by_stamp = {float(name.rpartition(".")[0]): (name, size) for name, _, size in kinds}
+    if len(by_stamp) < len(kinds):
+        return None
+    names, sizes = zip(*(by_stamp[stamp] for stamp in sorted(by_stamp)), strict=True)
+    return FrameListing(names, (), _fingerprint(sizes))
+
+
+def _fingerprint(sizes: Sequence[int]) -> str:
+    return hashlib.blake2b(array("q", sizes), digest_size=8).hexdigest()
+
+
+def _listing(folder: Path, kinds: Sequence[_Scanned]) -> FrameListing:
     faulty: dict[ViolationCode, list[str]] = defaultdict(list)
     by_stamp: dict[Decimal, list[str]] = defaultdict(list)
-    for name, code in kinds:
+    for name, code, _ in kinds:
         if code is not None:
             faulty[code].append(name)
         if code is not ViolationCode.FRAME_NAME_INVALID:
@@ -196,7 +250,9 @@ def _listing(folder: Path, kinds: Sequence[tuple[str, ViolationCode | None]]) ->
     errors = [_folder_fault(code, folder, _shown(names), _HINTS[code]) for code, names in sorted(faulty.items())]
     if not by_stamp:
         errors.append(_folder_fault(ViolationCode.FACES_EMPTY, folder, "no frame", _HINTS[ViolationCode.FACES_EMPTY]))
-    return FrameListing(tuple(name for stamp in sorted(by_stamp) for name in by_stamp[stamp]), tuple(errors))
+    names = tuple(name for stamp in sorted(by_stamp) for name in by_stamp[stamp])
+    sizes = {name: size for name, _, size in kinds}
+    return FrameListing(names, tuple(errors), "" if errors else _fingerprint([sizes[name] for name in names]))
 
 
 _HINTS = {

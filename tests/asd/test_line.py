@@ -12,6 +12,7 @@ import soxr
 
 from muvap_assets.asd import line
 from muvap_assets.asd.contract import Corpus
+from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.demo import corpus as demo
 from muvap_assets.layout import Layout
 
@@ -19,7 +20,7 @@ from muvap_assets.layout import Layout
 def packed(manifest, tmp_path, **options):
     """Run the whole line and open the pack with NumPy and JSON alone: sample id -> (index entry, faces, audio, labels)."""
     layout = Layout(tmp_path / "data")
-    corpus = Corpus(name="c", manifest=manifest, dataset="test", **options)
+    corpus = Corpus(name="c", source=TsvCorpus(kind="tsv", manifest=manifest), dataset="test", **options)
     for make in (line.make_manifest, line.make_loudness_index, line.make_packed_shards):
         outcome = make(layout, corpus)
         assert outcome.published, [v.message() for check in outcome.blocking for v in check.violations]
@@ -180,13 +181,13 @@ def test_a_real_conversation_with_its_speaker_turns_packs_and_reads_back(real_me
 def test_the_frame_rates_of_a_corpus_are_counted_as_given(corpus, tmp_path):
     for i, fps in enumerate(["25", "23.976", "30", "25"]):
         corpus.row(f"c{i}", source_fps=fps, start_sec=0, audio_path=corpus.wav("r.wav", 40_000))
-    report = line.validate_corpus(Corpus(name="c", manifest=corpus.write(), dataset="d"))
+    report = line.validate_corpus(Corpus(name="c", source=TsvCorpus(kind="tsv", manifest=corpus.write()), dataset="d"))
     assert line.frame_rate_histogram(report.clips) == {"25": 2, "23.976": 1, "30": 1}
 
 
 def test_tracks_shorter_than_a_model_frame_are_counted(corpus):
     corpus.row("short", visual_path=corpus.faces("s.npy", 3), labels=[0, 1, 1], source_fps="100", start_sec=0)
     corpus.row("long")
-    report = line.validate_corpus(Corpus(name="c", manifest=corpus.write(), dataset="d"))
+    report = line.validate_corpus(Corpus(name="c", source=TsvCorpus(kind="tsv", manifest=corpus.write()), dataset="d"))
     assert line.clips_under_one_model_frame(report.clips) == 1
     assert line.clips_under_one_model_frame([replace(clip) for clip in report.clips[1:]]) == 0

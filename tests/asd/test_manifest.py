@@ -111,7 +111,7 @@ def test_a23_tracks_of_one_recording_share_its_id_and_it_is_decoded_once(corpus,
 
     opened = []
     real = manifest.probe_audio
-    monkeypatch.setattr(manifest, "probe_audio", lambda path, rate: opened.append(path) or real(path, rate))
+    monkeypatch.setattr(manifest, "probe_audio", lambda path, *options: opened.append(path) or real(path, *options))
     rec = corpus.wav("rec.wav", 64_000)
     for i in range(3):
         corpus.row(f"t{i}", audio_path=rec, start_sec=i)

@@ -290,9 +290,9 @@ def test_a_recording_is_decoded_once_however_many_clips_share_it(corpus, tmp_pat
         corpus.add(f"clip {i}", numbered(20 + i, 0, 8, 8), audio, start=Fraction((i * 7) % 15, 2))
     decoded = []
 
-    def counting(path, rate=None, stop_sample=None):
+    def counting(path, rate=None, stop_sample=None, *options):
         decoded.append((path.name, stop_sample))
-        return original(path, rate, stop_sample)
+        return original(path, rate, stop_sample, *options)
 
     original = audio_writer.mono_16k_blocks
     monkeypatch.setattr(audio_writer, "mono_16k_blocks", counting)

@@ -158,7 +158,7 @@ def test_headers_written_here_are_what_numpy_writes(tmp_path):
 
 def test_frames_are_sorted_as_numbers_and_not_as_strings(tmp_path):
     names = ["999.88.jpg", "999.92.jpg", "999.96.jpg", "1000.00.jpg", "1000.04.jpg"]
-    assert list_frames(folder_of(tmp_path / "a", *names)) == (tuple(names), ())
+    assert list_frames(folder_of(tmp_path / "a", *names))[:2] == (tuple(names), ())
     assert list_frames(folder_of(tmp_path / "b", "10.jpg", "9.JPEG", "2.jpeg")).names == ("2.jpeg", "9.JPEG", "10.jpg")
 
 

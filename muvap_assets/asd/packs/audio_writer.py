@@ -82,7 +82,8 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root
     spans = [_Span(placed, places[placed.shard]) for placed in clips]
     stop = max(span.stop for span in spans)
     try:
-        decoded = _scatter(spans, mono_16k_blocks(first.audio_file(root), first.audio_sample_rate, stop))
+        blocks = mono_16k_blocks(first.audio_file(root), first.audio_sample_rate, stop, first.audio_from_video)
+        decoded = _scatter(spans, blocks)
     except MediaError as error:
         return WrittenRecording((), tuple(error.violation(**_place(placed.clip)) for placed in clips))
     violations = [

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from muvap_assets.asd.packs.audio_writer import (
 from muvap_assets.asd.packs.face_writer import (
     BlockWriter,
     ClipFaces,
+    FaceSource,
     WrittenBlock,
     blocks_of,
     open_faces,
@@ -51,10 +52,12 @@ from muvap_assets.asd.packs.layout import (
     write_index,
 )
 from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, plan_shards
+from muvap_assets.asd.packs.video_writer import WrittenVideo, group_by_video, write_video
 from muvap_assets.asd.timeline import model_frame_count
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.media.faces import load_decoder
 from muvap_assets.media.npy import npy_header_bytes, preallocate_npy
+from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 
 T = TypeVar("T")
@@ -72,13 +75,14 @@ class Levels(Protocol):
     def peak(self) -> float: ...
 
 
-def write_pack(
+def write_pack(  # noqa: PLR0913 - four of them are options
     folder: Path,
     clips: Sequence[Clip],
     root: Path,
     loudness: Mapping[str, Levels],
     *,
     inputs: Mapping[str, str],
+    notes: Mapping[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     progress: Progress = no_progress,
@@ -91,6 +95,7 @@ def write_pack(
         root: the folder relative paths of ``clips`` are meant from.
         loudness: levels of each recording, by recording id.
         inputs: versions of the artifacts this is made from, for the provenance.
+        notes: facts about the corpus, such as what its labels mean, for the provenance.
         shard_bytes: about how large a shard becomes.
         workers: threads that decode; all cores where not given. The bytes are the same.
         progress: called in this thread after the faces of each sample.
@@ -124,6 +129,7 @@ def write_pack(
             "inputs": dict(sorted(inputs.items())),
             "parameters": {"shard_bytes": shard_bytes},
             "code_version": PACK_CODE_VERSION,
+            **({"corpus": dict(notes)} if notes else {}),
         },
     )
     write_header(folder, header)
@@ -209,10 +215,48 @@ def _preallocate(folder: Path, shard: ShardPlan, face_shape: tuple[int, int]) ->
 class _Content:
     """What was written for each sample, gathered in the calling thread."""
 
-    def __init__(self, samples: int) -> None:
+    def __init__(self, samples: int, progress: Progress) -> None:
         self.faces_crc32 = [0] * samples
         self.audio: dict[int, WrittenAudio] = {}
         self.violations: list[Violation] = []
+        self._in_work: dict[int, ClipFaces] = {}
+        self._progress, self._done, self._samples = progress, 0, samples
+
+    def open(self, placed: Placed, root: Path) -> FaceSource | None:
+        """The faces of a sample that are read block by block; nothing and a finding where they cannot be."""
+        source, violations = open_faces(placed.clip, root)
+        self.violations.extend(violations)
+        if source is None:
+            self._finish(placed)
+        else:
+            self._in_work[placed.position] = ClipFaces(placed.clip)
+        return source
+
+    def add(self, result: WrittenRecording | WrittenVideo | WrittenBlock) -> None:
+        """Take in what a job gave."""
+        if isinstance(result, WrittenRecording):
+            self.violations.extend(result.violations)
+            self.audio.update({written.position: written for written in result.clips})
+        elif isinstance(result, WrittenVideo):
+            self.violations.extend(result.violations)
+            for faces in result.faces:
+                self.faces_crc32[faces.placed.position] = faces.crc32
+            for placed in result.clips:
+                self._finish(placed)
+        else:
+            self._add_block(result)
+
+    def _add_block(self, written: WrittenBlock) -> None:
+        placed = written.block.placed
+        if self._in_work[placed.position].add(written):
+            faces = self._in_work.pop(placed.position)
+            self.faces_crc32[placed.position] = faces.crc32
+            self.violations.extend(faces.violations())
+            self._finish(placed)
+
+    def _finish(self, placed: Placed) -> None:
+        self._done += 1
+        self._progress(self._done, self._samples, placed.clip.sample_id)
 
 
 def _write_content(
@@ -220,45 +264,29 @@ def _write_content(
 ) -> _Content:
     """Write all faces and audio from ``workers`` threads."""
     samples = [placed for shard in shards for placed in shard.samples]
-    content = _Content(len(samples))
-    if any(placed.clip.visual_kind is VisualKind.JPEG_DIRECTORY for placed in samples):
+    content = _Content(len(samples), progress)
+    kinds = {placed.clip.visual_kind for placed in samples}
+    if kinds - {VisualKind.NPY}:
         load_decoder()
-    places = {i: file.audio for i, file in enumerate(files)}
-    recordings = (partial(write_recording, clips, places, root) for clips in group_by_recording(samples))
+    if VisualKind.VIDEO_BOXES in kinds:
+        load_video_decoder()
+    audio = {i: file.audio for i, file in enumerate(files)}
+    faces = {i: file.faces for i, file in enumerate(files)}
+    recordings = (partial(write_recording, clips, audio, root) for clips in group_by_recording(samples))
+    videos = (partial(write_video, clips, faces, root) for clips in group_by_video(samples))
     clip = samples[0].clip
     writer = BlockWriter((clip.face_height, clip.face_width), workers)
-    in_work: dict[int, ClipFaces] = {}
-    done = 0
-
-    def finished(placed: Placed) -> None:
-        nonlocal done
-        done += 1
-        progress(done, len(samples), placed.clip.sample_id)
 
     def face_jobs() -> Iterator[Callable[[], WrittenBlock]]:
         for placed in samples:
-            source, violations = open_faces(placed.clip, root)
-            content.violations.extend(violations)
-            if source is None:
-                finished(placed)
-                continue
-            in_work[placed.position] = ClipFaces(placed.clip)
-            faces = files[placed.shard].faces
-            for block in blocks_of(placed, source):
-                yield partial(writer.write, block, faces.path, faces.data_offset)
+            source = None if placed.clip.visual_kind is VisualKind.VIDEO_BOXES else content.open(placed, root)
+            for block in blocks_of(placed, source) if source is not None else ():
+                yield partial(writer.write, block, faces[placed.shard].path, faces[placed.shard].data_offset)
 
-    jobs: Iterable[Callable[[], WrittenRecording | WrittenBlock]] = chain(recordings, face_jobs())
+    jobs: Iterable[Callable[[], WrittenRecording | WrittenVideo | WrittenBlock]]
+    jobs = chain(recordings, videos, face_jobs())
     for result in _run_bounded(jobs, workers):
-        if isinstance(result, WrittenRecording):
-            content.violations.extend(result.violations)
-            content.audio.update({written.position: written for written in result.clips})
-            continue
-        placed = result.block.placed
-        if in_work[placed.position].add(result):
-            faces_of_clip = in_work.pop(placed.position)
-            content.faces_crc32[placed.position] = faces_of_clip.crc32
-            content.violations.extend(faces_of_clip.violations())
-            finished(placed)
+        content.add(result)
     return content
 
 

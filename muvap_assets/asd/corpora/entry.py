@@ -1,0 +1,58 @@
+"""What an entry of ``datasets.yaml`` says about any corpus; each kind adds its own paths, in the file of its reader.
+
+A new kind is one file here, with a subclass that has ``kind``, ``folder``, ``read`` and ``inputs``, and one row in the
+union of ``datasets.py``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from muvap_assets.asd.contract import OnViolation, ParsedManifest, Policy
+
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class CorpusEntry(BaseModel):
+    """The options every kind of corpus takes; itself the :class:`CorpusSource` of its corpus.
+
+    ``dataset`` names it inside packs; where none is given that is the partition key.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    dataset: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
+    on_violation: OnViolation = OnViolation.FAIL
+    max_missing_audio_share: Share = 0.1
+    max_rejected_share: Share = 0.05
+    max_silent_share: Share = 0.1
+    shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
+
+    @property
+    def policy(self) -> Policy:
+        """How strictly the corpus is held to the contract."""
+        return Policy(**{option.name: getattr(self, option.name) for option in fields(Policy)})
+
+    def resolved(self, resolve: Callable[[Path, str], Path]) -> Self:
+        """The same entry with every path made absolute by ``resolve(path, key)``."""
+        paths = {name: value for name, value in self if isinstance(value, Path)}
+        return self.model_copy(update={name: resolve(path, name) for name, path in paths.items()})
+
+    @property
+    @abstractmethod
+    def folder(self) -> Path:
+        """The folder that relative paths of the rows are meant from."""
+
+    @abstractmethod
+    def read(self) -> ParsedManifest:
+        """Every row of the corpus, its media not opened yet. Never raises for what the files hold."""
+
+    @abstractmethod
+    def inputs(self) -> Mapping[str, Path]:
+        """The text files the rows are made from, by the name their digests are recorded under."""

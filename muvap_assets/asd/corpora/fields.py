@@ -1,0 +1,212 @@
+"""Fields and lines that more than one corpus reader parses: delimited text, ids, rates, label lists; nothing is cast unchecked."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.asd.contract import ClipRow
+from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
+
+MAX_FIELD_CHARACTERS = 64_000_000
+"""A label list of ten hours at 100 fps has 11 million characters; more than this is not a label list."""
+
+MAX_SAMPLE_ID_CHARACTERS = 500
+CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID})
+"""Findings about lines that are not even a row of fields."""
+
+_NAMES = {"\t": "tabs", ",": "commas"}
+
+
+class FieldError(Exception):
+    """What is wrong with one field, without the place it stands in."""
+
+    def __init__(self, code: ViolationCode, field: str, *, found: str, required: str, hint: str) -> None:
+        super().__init__(found)
+        self.code, self.field, self.found, self.required, self.hint = code, field, found, required, hint
+
+    def violation(self, source: str, row: int, sample_id: str | None, severity: Severity = Severity.ERROR) -> Violation:
+        """The same as a finding about a row."""
+        return Violation(
+            code=self.code,
+            source=source,
+            row=row,
+            sample_id=sample_id,
+            field=self.field,
+            found=self.found,
+            required=self.required,
+            hint=self.hint,
+            severity=severity,
+        )
+
+
+def read_lines(path: Path, findings: list[Violation], delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
+    """Each non-blank line, split and unquoted, with the number of the line it begins on; the others go to ``findings``.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    limit = csv.field_size_limit(MAX_FIELD_CHARACTERS)
+    try:
+        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+            reader = csv.reader(stream, delimiter=delimiter, strict=True)
+            while True:
+                number = reader.line_num + 1
+                try:
+                    fields = next(reader)
+                except StopIteration:
+                    return
+                except csv.Error as error:
+                    findings.append(
+                        file_finding(
+                            path,
+                            ViolationCode.ROW_MALFORMED,
+                            f"not a row ({error})",
+                            f"fields separated by {_NAMES[delimiter]}",
+                            "Look for an unpaired quotation mark.",
+                            number,
+                        )
+                    )
+                    continue
+                text = "".join(fields)
+                if not text.isascii() and re.search("[\udc80-\udcff]", text):
+                    findings.append(
+                        file_finding(
+                            path,
+                            ViolationCode.ENCODING_INVALID,
+                            "bytes that are not UTF-8",
+                            "UTF-8",
+                            "Save the file again as UTF-8.",
+                            number,
+                        )
+                    )
+                elif text.strip():
+                    yield number, fields
+    finally:
+        csv.field_size_limit(limit)
+
+
+def parse_sample_id(text: str, field: str = "sample_id") -> str:
+    """A stable name of a face track, as written less surrounding blanks.
+
+    Raises:
+        FieldError: it is empty, too long, or holds control characters.
+    """
+    text = text.strip()
+    if not text or len(text) > MAX_SAMPLE_ID_CHARACTERS or CONTROL_CHARACTER.search(text):
+        raise FieldError(
+            ViolationCode.SAMPLE_ID_INVALID,
+            field,
+            found=short(text),
+            required=f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters",
+            hint="Give each face track a stable, unique name.",
+        )
+    return text
+
+
+def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:
+    """The exact rate of a track.
+
+    Raises:
+        FieldError: it is not a rate.
+    """
+    try:
+        return _frame_rate(text)
+    except ConfigError:
+        raise FieldError(
+            ViolationCode.SOURCE_FPS_INVALID,
+            field,
+            found=short(text),
+            required="the track's own rate, a decimal such as 29.97 or a fraction such as 30000/1001",
+            hint="A frame rate is never assumed: read it from the video the faces were cut from.",
+        ) from None
+
+
+@lru_cache(maxsize=1024)
+def _frame_rate(text: str) -> FrameRate:
+    return FrameRate.parse(text)
+
+
+def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArray[np.uint8], bool]:
+    """uint8 [source_frames] of the ``allowed`` values, and whether some were written as 0.0 and 1.0.
+
+    Raises:
+        FieldError: it is not a JSON list of them; the first other entry is named.
+    """
+
+    def fail(found: str) -> NoReturn:
+        raise FieldError(
+            ViolationCode.LABELS_INVALID,
+            "labels",
+            found=found,
+            required=f"a JSON list of {' and '.join(map(str, allowed))}, one a face frame",
+            hint="Map other vocabularies before writing the manifest.",
+        )
+
+    def refuse_constant(name: str) -> NoReturn:
+        fail(f"holds {name}")
+
+    try:
+        values = json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        fail(f"{short(text)} is not JSON ({error})")
+    if not isinstance(values, list):
+        fail(f"{short(text)} is a JSON {type(values).__name__}")
+    if not values:
+        fail("an empty list")
+    types = set(map(type, values))
+    if not types <= {int, float} or not all(value in allowed for value in values):
+        index = next(i for i, value in enumerate(values) if type(value) not in (int, float) or value not in allowed)
+        fail(f"entry {index} is {short(json.dumps(values[index]))}")
+    return np.array(values, dtype=np.uint8), float in types
+
+
+def reject_duplicates(source: str, rows: list[ClipRow]) -> tuple[list[ClipRow], list[Violation]]:
+    """Rows whose id occurs once; the others are all refused, since nobody can say which of them is meant."""
+    by_id = defaultdict(list)
+    for row in rows:
+        by_id[row.sample_id].append(row.row)
+    violations = [
+        Violation(
+            code=ViolationCode.SAMPLE_ID_DUPLICATE,
+            source=source,
+            row=row.row,
+            sample_id=row.sample_id,
+            field="sample_id",
+            found=f"also in row {', '.join(str(other) for other in by_id[row.sample_id] if other != row.row)}",
+            required="an id that occurs once",
+            hint="Rename or drop the others.",
+        )
+        for row in rows
+        if len(by_id[row.sample_id]) > 1
+    ]
+    return [row for row in rows if len(by_id[row.sample_id]) == 1], violations
+
+
+def file_finding(
+    path: Path,
+    code: ViolationCode,
+    found: str,
+    required: str,
+    hint: str,
+    row: int | None = None,
+    severity: Severity = Severity.ERROR,
+) -> Violation:
+    """A finding about a file, or about one line of it."""
+    return Violation(code=code, source=path.name, row=row, found=found, required=required, hint=hint, severity=severity)
+
+
+def short(text: str) -> str:
+    """``text`` as messages quote it."""
+    return repr(text) if len(text) <= 60 else f"{text[:57]!r}..."

@@ -1,0 +1,158 @@
+"""Crops named by their times, against the labels and the rate of their track: which are extra, missing, shifted or apart.
+
+Counts alone do not show a crop too many beside one too few. Times do: from the annotations where the corpus has them, else
+from the rate, at which neighbours lie ``1 / source_fps`` apart, give or take what the names are rounded by.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.asd.contract import ClipRow
+from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.errors import Severity, Violation, ViolationCode
+
+NAME_TOLERANCE_USEC = 5_000
+"""Crops are named with two decimals: a name may lie this far from the time it was made from."""
+
+_SHOWN = 5
+_HINT = "Never trimmed or padded, since every later label would shift: extract the track again or drop the row."
+
+
+def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
+    """Hold the frame files of a row, in numeric order, to its labels, its annotated times and its rate.
+
+    A gap is more than one and a half steps of the rate; less than half a step is a crop too many.
+    """
+    if row.frame_times is None or not names:
+        return []
+    times, annotated = stem_times(names), row.frame_times.annotated_usec
+    if annotated is None and len(names) == len(row.labels) and _regular(times, row.source_fps):
+        return []
+    if annotated is not None and len(annotated) == len(row.labels):
+        found = _against_annotation(row, names, times, annotated)
+        gaps = _gaps(row, annotated, [f"{time / 1e6:.2f}" for time in annotated.tolist()], "the annotation")
+    else:
+        found = _against_count(row, names, times)
+        gaps = _gaps(row, times, names, "the crops")
+    problems = [*found, *gaps]
+    return problems or list(_other_rate(row, times))
+
+
+def _regular(times: npt.NDArray[np.int64], rate: FrameRate) -> bool:
+    """Whether nothing can be wrong with times, told at little cost; where not, the rules below have to look."""
+    step, closest, farthest = _limits(rate)
+    if len(times) < 2:
+        return True
+    steps = np.diff(times)
+    drift = abs(int(times[-1] - times[0]) - len(steps) * step)
+    return bool(steps.min() >= closest and steps.max() <= farthest and drift <= step / 2)
+
+
+@lru_cache(maxsize=1024)
+def _limits(rate: FrameRate) -> tuple[float, float, float]:
+    """The usual step, and the shortest and the longest one that is neither a crop too many nor a gap, in microseconds.
+
+    Names are rounded to a grid, which at high rates is coarser than half a step: a step rounded up is no gap.
+    """
+    step, grid = 1_000_000 / rate.value, 2 * NAME_TOLERANCE_USEC
+    longest = max(step * 3 / 2, Fraction(-(-step // grid) * grid))
+    return float(step), float(step / 2), float(longest)
+
+
+def stem_times(names: Sequence[str]) -> npt.NDArray[np.int64]:
+    """int64 [frames]: the times in microseconds that ``12.48.jpg`` and its like are named by."""
+    return np.array([_usec(name) for name in names], np.int64)
+
+
+def _usec(name: str) -> int:
+    whole, _, fraction = name.rpartition(".")[0].partition(".")
+    return int(whole) * 1_000_000 + int(f"{fraction:0<6.6}")
+
+
+def _against_annotation(
+    row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64], annotated: npt.NDArray[np.int64]
+) -> Iterator[Violation]:
+    if len(times) == len(annotated) and (np.abs(times - annotated) <= NAME_TOLERANCE_USEC).all():
+        return
+    extra = [names[i] for i in _without_partner(times, annotated)]
+    missing = [f"{annotated[i] / 1e6:.2f}" for i in _without_partner(annotated, times)]
+    parts = [f"labels has {len(row.labels)} entries, faces has {len(names)} frames"]
+    parts += [f"extra {_shown(extra)}"] if extra else []
+    parts += [f"missing {_shown(missing)}"] if missing else []
+    equal = len(times) == len(annotated)
+    code = ViolationCode.FRAME_TIMES_MISMATCH if equal else ViolationCode.LABEL_COUNT_MISMATCH
+    yield _fault(row, code, "; ".join(parts), "one crop at each annotated time")
+
+
+def _without_partner(times: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> list[int]:
+    """Which of ``times`` have none of ``others`` within the tolerance; both increase."""
+    right = np.searchsorted(others, times)
+    nearest = np.full(len(times), np.iinfo(np.int64).max)
+    for index in (right - 1, right):
+        valid = (index >= 0) & (index < len(others))
+        distance = np.abs(others[np.clip(index, 0, len(others) - 1)] - times)
+        nearest = np.where(valid, np.minimum(nearest, distance), nearest)
+    return np.flatnonzero(nearest > NAME_TOLERANCE_USEC).tolist()
+
+
+def _against_count(row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64]) -> Iterator[Violation]:
+    crowded = _crowded(row, times)
+    extra = f"; extra {_shown([names[i] for i in crowded])}" if crowded else ""
+    if len(names) != len(row.labels):
+        found = f"labels has {len(row.labels)} entries, faces has {len(names)} frames{extra}"
+        yield _fault(row, ViolationCode.LABEL_COUNT_MISMATCH, found, "as many labels as faces")
+    elif crowded:
+        found = f"{_shown([names[i] for i in crowded])} less than half a step after the crop before"
+        yield _fault(row, ViolationCode.FRAME_CROWDED, found, f"steps of 1/{row.source_fps.text} s")
+
+
+def _crowded(row: ClipRow, times: npt.NDArray[np.int64]) -> list[int]:
+    """Crops that do not lie on the rhythm of the others, where two follow one another too closely."""
+    step, closest, _ = _limits(row.source_fps)
+    close = np.flatnonzero(np.diff(times) < closest)
+    rhythm = (times - times[0]) / step
+    off = np.abs(rhythm - np.rint(rhythm))
+    return [int(i + 1 if off[i + 1] >= off[i] else i) for i in close]
+
+
+def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whose: str) -> Iterator[Violation]:
+    limit = _limits(row.source_fps)[2]
+    at = np.flatnonzero(np.diff(times) > limit)
+    if len(at):
+        shown = ", ".join(f"between {names[i]!r} and {names[i + 1]!r}" for i in at[:_SHOWN].tolist())
+        more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""
+        found = f"{whose} leave out frames {shown}{more}"
+        required = f"neighbours at most 1.5 steps of 1/{row.source_fps.text} s apart"
+        hint = "Frames were lost, or the track is two: extract it again, or split it with a start of its own each."
+        yield _fault(row, ViolationCode.FRAME_GAP, found, required, hint)
+
+
+def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Violation]:
+    """A declared rate that leaves the times of the crops by half a frame, so that an index within the track moves."""
+    span, steps = int(times[-1] - times[0]), len(times) - 1
+    step = 1_000_000 / row.source_fps.value
+    if steps and abs(span - steps * step) > step / 2 + 2 * NAME_TOLERANCE_USEC:
+        yield Violation(
+            code=ViolationCode.SOURCE_FPS_DIFFERS,
+            field="source_fps",
+            found=f"{row.source_fps.text}, while {len(times)} crops span {span / 1e6:.2f} s, as at {steps * 1e6 / span:.3f}",
+            required="the rate of the track itself",
+            hint="Accepted as declared; read the rate from the video the crops were cut from.",
+            severity=Severity.WARNING,
+        )
+
+
+def _fault(row: ClipRow, code: ViolationCode, found: str, required: str, hint: str = _HINT) -> Violation:
+    defect = f" {row.known_defect}" if row.known_defect else ""
+    return Violation(code=code, field="visual_path", found=found, required=required, hint=hint + defect)
+
+
+def _shown(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    return ", ".join(repr(name) for name in names[:_SHOWN]) + more

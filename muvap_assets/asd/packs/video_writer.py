@@ -1,0 +1,210 @@
+"""Faces of a pack that are boxes of a video: the video is decoded once, as a stream, and scattered to all its clips.
+
+frames      0 . . . 5 . . . . 10 . . . . 15 . . . .
+clips       face 0  |──── a ────|
+            face 1  |──── b ────|
+            face 0         |──── c ────|            frames 7 to 10 of face 0 are cut once, written twice
+
+A frame's crops are written as they are cut: memory holds one picture a video in work, whatever its length.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
+from muvap_assets.asd.packs.audio_writer import Place
+from muvap_assets.asd.packs.plan import Placed
+from muvap_assets.asd.video_rows import boxes_of, track_faults
+from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
+from muvap_assets.media.npy import write_at
+from muvap_assets.media.video import VideoFrame
+from muvap_assets.media.video_faces import BORDER_GREY, crop_face, grey_picture, open_video
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenFaces:
+    """The clip whose faces were written, and the CRC-32 of their bytes."""
+
+    placed: Placed
+    crc32: int
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenVideo:
+    """What became of one video: all clips of it, those that were written, and everything that is wrong."""
+
+    clips: tuple[Placed, ...]
+    faces: tuple[WrittenFaces, ...]
+    violations: tuple[Violation, ...]
+
+
+def group_by_video(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
+    """The clips of each video sorted by first frame; the video with most to decode first, since it takes longest."""
+    groups: dict[str, list[Placed]] = {}
+    for placed in samples:
+        if placed.clip.visual_kind is VisualKind.VIDEO_BOXES:
+            groups.setdefault(placed.clip.visual_path, []).append(placed)
+    ordered = [tuple(sorted(group, key=lambda placed: boxes_of(placed.clip).first_frame)) for group in groups.values()]
+    return sorted(ordered, key=lambda group: -max(_stop(placed.clip) for placed in group))
+
+
+def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Path) -> WrittenVideo:
+    """Decode one video as far as its last clip needs and write every clip's faces.
+
+    Args:
+        clips: all clips of the video, sorted by first frame; they may overlap.
+        places: the preallocated array of faces of each shard.
+        root: the folder relative paths are meant from.
+
+    Raises:
+        OSError: the target cannot be written.
+    """
+    listings = {name: read_face_boxes(root / name) for name in {boxes_of(placed.clip).boxes_path for placed in clips}}
+    violations = [violation for placed in clips for violation in _shape_faults(placed.clip, listings)]
+    if violations:
+        return WrittenVideo(clips, (), tuple(violations))
+    try:
+        with ExitStack() as stack:
+            tracks = _open_tracks(clips, places, listings, stack)
+            violations = _scatter(tracks, clips[0].clip.visual_file(root), listings)
+    except MediaError as error:
+        return WrittenVideo(clips, (), tuple(error.violation(**_place(placed.clip)) for placed in clips))
+    faces = tuple(WrittenFaces(track.placed, track.crc32) for track in tracks if track.complete)
+    return WrittenVideo(clips, faces, tuple(violations))
+
+
+def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing]) -> list[Violation]:
+    """Hand each frame to the tracks it is part of; returns what kept a track from being complete."""
+    waiting, active = deque(tracks), list[_Track]()
+    stop = max(track.stop for track in tracks)
+    decoded, violations = 0, list[Violation]()
+    with open_video(path) as source:
+        for frame in source.frames():
+            if decoded == 0:
+                width, height = frame.size
+                violations = [
+                    fault
+                    for track in tracks
+                    for fault in _placed_faults(track.placed.clip, listings[track.boxes_path], width, height)
+                ]
+            if violations or frame.index >= stop:
+                break
+            decoded = frame.index + 1
+            while waiting and waiting[0].first <= frame.index:
+                active.append(waiting.popleft())
+            _write_frame(active, frame)
+            active = [track for track in active if track.stop > decoded]
+        stopped = source.stopped
+    missing = [track for track in tracks if not track.complete]
+    return violations or [_frames_missing(track.placed.clip, decoded, stopped) for track in missing]
+
+
+def _write_frame(active: Iterable[_Track], frame: VideoFrame) -> None:
+    """Cut each face once, however many clips it is part of; the picture is made grey only where a face is."""
+    grey: npt.NDArray[np.uint8] | None = None
+    crops: dict[tuple[str, int], npt.NDArray[np.uint8]] = {}
+    for track in active:
+        box = track.boxes[frame.index - track.first]
+        if np.isnan(box[0]):
+            track.write(_NO_FACE)
+            continue
+        key = (track.boxes_path, track.face_id)
+        if key not in crops:
+            grey = grey_picture(frame) if grey is None else grey
+            crops[key] = np.empty((FACE_SIZE, FACE_SIZE), np.uint8)
+            crop_face(grey, box, crops[key])
+        track.write(crops[key])
+
+
+_NO_FACE = np.full((FACE_SIZE, FACE_SIZE), BORDER_GREY, np.uint8)
+
+
+class _Track:
+    """One clip while its video streams by."""
+
+    def __init__(self, placed: Placed, boxes: npt.NDArray[np.float64], descriptor: int, data_offset: int) -> None:
+        track = boxes_of(placed.clip)
+        self.placed, self.boxes = placed, boxes
+        self.boxes_path, self.face_id, self.first = track.boxes_path, track.face_id, track.first_frame
+        self.stop = _stop(placed.clip)
+        self.crc32 = 0
+        self._written = 0
+        self._descriptor = descriptor
+        self._offset = data_offset + placed.face_offset * FACE_SIZE * FACE_SIZE
+
+    @property
+    def complete(self) -> bool:
+        """Whether every face was written."""
+        return self._written == self.placed.clip.source_frames
+
+    def write(self, face: npt.NDArray[np.uint8]) -> None:
+        """Put the next face, uint8 [112, 112], where the plan says."""
+        write_at(self._descriptor, face, self._offset + self._written * face.nbytes)
+        self.crc32 = zlib.crc32(face.data, self.crc32)
+        self._written += 1
+
+
+def _open_tracks(
+    clips: tuple[Placed, ...], places: Mapping[int, Place], listings: Mapping[str, BoxListing], stack: ExitStack
+) -> list[_Track]:
+    descriptors: dict[int, int] = {}
+    tracks = []
+    for placed in clips:
+        if placed.shard not in descriptors:
+            descriptors[placed.shard] = os.open(places[placed.shard].path, os.O_WRONLY)
+            stack.callback(os.close, descriptors[placed.shard])
+        box = boxes_of(placed.clip)
+        window = listings[box.boxes_path].boxes.window(box.face_id, box.first_frame, placed.clip.source_frames)
+        tracks.append(_Track(placed, window, descriptors[placed.shard], places[placed.shard].data_offset))
+    return tracks
+
+
+def _stop(clip: Clip) -> int:
+    return boxes_of(clip).first_frame + clip.source_frames
+
+
+# --- findings ---------------------------------------------------------------------------------------------------------
+
+
+def _shape_faults(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Violation]:
+    if (clip.face_height, clip.face_width) != (FACE_SIZE, FACE_SIZE):
+        yield Violation(
+            code=ViolationCode.FACE_SHAPE_MISMATCH,
+            found=f"faces of {clip.face_height}x{clip.face_width}",
+            required=f"{FACE_SIZE}x{FACE_SIZE}, which is what boxes of a video become",
+            hint="Validate the corpus again.",
+            **_place(clip),
+        )
+    for error in listings[boxes_of(clip).boxes_path].errors:
+        yield error.violation(**_place(clip))
+
+
+def _placed_faults(clip: Clip, listing: BoxListing, width: int, height: int) -> Iterator[Violation]:
+    for fault in track_faults(clip, listing, width, height):
+        yield Violation(code=fault.code, found=fault.found, required=fault.required, hint=fault.hint, **_place(clip))
+
+
+def _frames_missing(clip: Clip, decoded: int, stopped: str) -> Violation:
+    return Violation(
+        code=ViolationCode.LABEL_COUNT_MISMATCH,
+        found=f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}",
+        required=f"{_stop(clip)}, up to the clip's last face",
+        hint="The video changed since the manifest was validated: validate the corpus again.",
+        **_place(clip),
+    )
+
+
+def _place(clip: Clip) -> dict[str, Any]:
+    return {"row": clip.row, "sample_id": clip.sample_id, "field": "visual_path"}

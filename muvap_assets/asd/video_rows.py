@@ -1,0 +1,148 @@
+"""Rows whose faces are boxes of a video, against that video and those boxes: each file read once, however many rows name it.
+
+What belongs here: whether the frames and boxes of a row are there and usable. Where rows come from is for the corpora.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from muvap_assets.asd.contract import FACE_SIZE, Clip, ClipRow, TrackBoxes, VisualKind
+from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
+from muvap_assets.media.video_faces import VideoProbe, box_fault, load_video_decoder, probe_video
+from muvap_assets.progress import Progress, no_progress
+
+FoundFaces: TypeAlias = tuple[tuple[int, int, int] | None, list[Violation]]
+"""(frames, height, width) of a row's faces, or ``None``, and what is wrong with them."""
+
+
+def boxes_of(row: ClipRow | Clip) -> TrackBoxes:
+    """The boxes of a row that has some.
+
+    Raises:
+        MediaError: it names none; a reader never yields such a row.
+    """
+    if row.boxes is None:
+        raise MediaError(
+            ViolationCode.BOX_INVALID,
+            row.visual_path,
+            found="a row of kind video_boxes without boxes",
+            required="boxes_path, face_id and first_frame",
+            hint="Fill the three columns.",
+        )
+    return row.boxes
+
+
+def open_video_rows(rows: Sequence[ClipRow], root: Path, progress: Progress = no_progress) -> dict[int, FoundFaces]:
+    """What was found for each row of kind ``video_boxes``, by its ``row``. Each video is decoded once, to count its frames.
+
+    Never raises for what the files hold.
+    """
+    groups: dict[tuple[str, Fraction], list[ClipRow]] = {}
+    for row in rows:
+        if row.visual_kind is VisualKind.VIDEO_BOXES:
+            groups.setdefault((row.visual_path, row.source_fps.value), []).append(row)
+    if not groups:
+        return {}
+    load_video_decoder()
+    found: dict[int, FoundFaces] = {}
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        results = pool.map(lambda group: _group_faces(group, root), groups.values())
+        for done, ((path, _), result) in enumerate(zip(groups, results, strict=True), 1):
+            progress(done, len(groups), path)
+            found.update(result)
+    return found
+
+
+def _group_faces(rows: Sequence[ClipRow], root: Path) -> dict[int, FoundFaces]:
+    """The rows of one video at one rate."""
+    path = rows[0].visual_path
+    try:
+        video = probe_video(root / path, rows[0].source_fps.value)
+    except MediaError as error:
+        return {row.row: (None, [_named(error, "visual_path", path)]) for row in rows}
+    listings: dict[str, BoxListing] = {}
+    found = {}
+    for row in rows:
+        name = boxes_of(row).boxes_path
+        if name not in listings:
+            listings[name] = read_face_boxes(root / name)
+        found[row.row] = _row_faces(row, video, listings)
+    return found
+
+
+def _row_faces(row: ClipRow, video: VideoProbe, listings: Mapping[str, BoxListing]) -> FoundFaces:
+    track, count = boxes_of(row), len(row.labels)
+    listing = listings[track.boxes_path]
+    if listing.errors:
+        return None, [_named(error, "boxes_path", track.boxes_path) for error in listing.errors]
+    problems = [*_frame_faults(row, video, track.first_frame, count)]
+    problems.extend(track_faults(row, listing, video.width, video.height))
+    return (count, FACE_SIZE, FACE_SIZE), problems
+
+
+def _frame_faults(row: ClipRow, video: VideoProbe, first: int, count: int) -> Iterator[Violation]:
+    if first + count > video.frames:
+        stopped = f" (decoding stopped: {video.stopped})" if video.stopped else ""
+        yield Violation(
+            code=ViolationCode.LABEL_COUNT_MISMATCH,
+            field="visual_path",
+            found=f"{row.visual_path}: {video.frames} frames decode{stopped}, the clip covers frames {first} to "
+            f"{first + count - 1}",
+            required="a frame for each label; frame_id counts from 0 in decoding order",
+            hint="Do boxes and video belong together? Download the video again or drop the row.",
+        )
+    if video.off_grid is not None and video.off_grid[0] < first + count:
+        index, seconds = video.off_grid
+        yield Violation(
+            code=ViolationCode.VIDEO_TIMESTAMPS,
+            field="source_fps",
+            found=f"{row.visual_path}: frame {index} is shown at {float(seconds):.4f} s, at {row.source_fps.text} frames a second "
+            f"it would be at {float(index / row.source_fps.value):.4f} s",
+            required="frames within half a frame of a constant rate",
+            hint="A video of variable rate has no source_fps: make it constant before the boxes are annotated, or drop it.",
+        )
+
+
+def track_faults(row: ClipRow | Clip, listing: BoxListing, width: int, height: int) -> list[Violation]:
+    """What is wrong with the boxes of a row on pictures of this size: one finding a kind, the first offender named."""
+    track = boxes_of(row)
+    window = listing.boxes.window(track.face_id, track.first_frame, len(row.labels))
+    present = np.flatnonzero(~np.isnan(window[:, 0]))
+    if not len(present):
+        return [_box_violation(ViolationCode.FACES_EMPTY, f"face {track.face_id} has no box on any frame of the clip")]
+    faults: dict[ViolationCode, list[str]] = {}
+    for i in present:
+        if fault := box_fault(window[i], width, height):
+            frame = track.first_frame + int(i)
+            place = f"face {track.face_id}, frame {frame} at {float(frame / row.source_fps.value):.3f} s"
+            faults.setdefault(fault[0], []).append(f"{place}: {fault[1]}")
+    return [
+        _box_violation(code, f"{texts[0]}{f' (and {len(texts) - 1} more frames)' if len(texts) > 1 else ''}")
+        for code, texts in faults.items()
+    ]
+
+
+def _box_violation(code: ViolationCode, found: str) -> Violation:
+    return Violation(
+        code=code,
+        field="boxes_path",
+        found=found,
+        required="boxes that show at least a pixel of the picture",
+        hint="Remove those lines, so that the face counts as missing there, or drop the row.",
+    )
+
+
+def _named(error: MediaError, field: str, written: str) -> Violation:
+    """The error with the path as the row gives it: findings are published, and hold no path of this machine."""
+    return Violation(
+        code=error.code, field=field, found=f"{written}: {error.found}", required=error.required, hint=error.hint
+    )

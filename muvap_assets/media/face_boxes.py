@@ -1,0 +1,132 @@
+"""Face boxes of a video: a headerless CSV of eight columns, one line a face a frame.
+
+    frame_id, face, face_id, x1, y1, x2, y2, fixed
+
+``frame_id`` is the 0-based index in decoding order. Coordinates are pixels of the picture as displayed, decimal or not, and
+may lie outside it; a box covers ``[x1, x2)`` by ``[y1, y2)``. ``face`` and ``fixed`` are read past: ``fixed`` tells how the
+box came about, not who speaks. Lines come in any order. Faces with a negative id are nobody in particular, and left out.
+
+Source: the layout MSDWild ships its boxes in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.errors import MediaError, ViolationCode
+
+_NUMBER = r"\s*(-?\d{1,7}(?:\.\d{1,12})?)\s*"
+_LINE = re.compile(rf"\s*(\d{{1,9}})\s*,[^,]*,\s*(-?\d{{1,9}})\s*,{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER},[^,]*")
+_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class FaceBoxes:
+    """The boxes of one video, sorted by face, then by frame.
+
+    ``face_ids`` and ``frames`` are int64 [n], ``boxes`` is float64 [n, 4]: x1, y1, x2, y2 in pixels.
+    ``negative_ids`` are the ids that were left out.
+    """
+
+    face_ids: npt.NDArray[np.int64]
+    frames: npt.NDArray[np.int64]
+    boxes: npt.NDArray[np.float64]
+    negative_ids: tuple[int, ...] = ()
+
+    def frames_of(self, face_id: int) -> npt.NDArray[np.int64]:
+        """Frames with a box of this face, ascending."""
+        return self.frames[self._span(face_id)]
+
+    def window(self, face_id: int, first: int, count: int) -> npt.NDArray[np.float64]:
+        """float64 [count, 4]: a face's boxes on frames ``first`` to ``first + count``; NaN where there is none."""
+        span = self._span(face_id)
+        frames = self.frames[span]
+        inside = slice(*np.searchsorted(frames, (first, first + count)))
+        window = np.full((count, 4), np.nan)
+        window[frames[inside] - first] = self.boxes[span][inside]
+        return window
+
+    def _span(self, face_id: int) -> slice:
+        return slice(*np.searchsorted(self.face_ids, (face_id, face_id + 1)))
+
+
+class BoxListing(NamedTuple):
+    """The boxes of a file, and everything wrong with it, one error a kind. With any error the boxes are not to be used."""
+
+    boxes: FaceBoxes
+    errors: tuple[MediaError, ...]
+
+
+def read_face_boxes(path: Path) -> BoxListing:
+    """Read a box file. Never raises for what it holds, or that it is missing."""
+    records: list[tuple[int, int, float, float, float, float]] = []
+    broken: list[tuple[int, str]] = []
+    try:
+        with path.open(encoding="utf-8-sig", errors="replace") as stream:
+            for number, line in enumerate(stream, 1):
+                match = _LINE.fullmatch(line.rstrip("\r\n"))
+                if match:
+                    frame, face, *box = match.groups()
+                    records.append((int(face), int(frame), *map(float, box)))  # type: ignore[arg-type]  # four of them
+                elif line.strip():
+                    broken.append((number, line.strip()))
+    except FileNotFoundError:
+        return BoxListing(_arranged([]), (_missing(path),))
+    except OSError as error:
+        fault = _fault(ViolationCode.BOX_INVALID, path, f"it cannot be read ({error.strerror})", "Check the file.")
+        return BoxListing(_arranged([]), (fault,))
+    boxes = _arranged(records)
+    return BoxListing(boxes, tuple(_faults(path, broken, boxes, empty=not records)))
+
+
+def _arranged(records: Sequence[tuple[int, int, float, float, float, float]]) -> FaceBoxes:
+    ordered = sorted(record for record in records if record[0] >= 0)
+    values = np.array([record[2:] for record in ordered], np.float64).reshape(-1, 4)
+    face_ids, frames = (np.array([record[i] for record in ordered], np.int64) for i in (0, 1))
+    return FaceBoxes(face_ids, frames, values, tuple(sorted({record[0] for record in records if record[0] < 0})))
+
+
+def _faults(path: Path, broken: Sequence[tuple[int, str]], boxes: FaceBoxes, empty: bool) -> list[MediaError]:
+    faults = []
+    if broken:
+        number, text = broken[0]
+        more = f" and {len(broken) - 1} more lines" if len(broken) > 1 else ""
+        hint = "The file has no header line. Extract it again, or leave the video out."
+        faults.append(_fault(ViolationCode.BOX_INVALID, path, f"line {number} is {text[:60]!r}{more}", hint))
+    elif empty:
+        faults.append(
+            _fault(ViolationCode.FACES_EMPTY, path, "no box", "Leave the video out, or extract its boxes again.")
+        )
+    twice = defaultdict(list)
+    repeated = (np.diff(boxes.face_ids) == 0) & (np.diff(boxes.frames) == 0)
+    for i in np.flatnonzero(repeated):
+        twice[int(boxes.face_ids[i])].append(int(boxes.frames[i]))
+    if twice:
+        found = "; ".join(f"face {face} twice on frame {_shown(frames)}" for face, frames in [*twice.items()][:_SHOWN])
+        faults.append(_fault(ViolationCode.BOX_DUPLICATE, path, found, "Nobody can say which is meant: keep one."))
+    return faults
+
+
+def _shown(numbers: Sequence[int]) -> str:
+    more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
+    return ", ".join(map(str, numbers[:_SHOWN])) + more
+
+
+def _fault(code: ViolationCode, path: Path, found: str, hint: str) -> MediaError:
+    required = "lines of frame_id, face, face_id, x1, y1, x2, y2, fixed, one a face a frame"
+    return MediaError(code, str(path), found=found, required=required, hint=hint)
+
+
+def _missing(path: Path) -> MediaError:
+    hint = "Put the file there, or correct the folder of the boxes."
+    return MediaError(
+        ViolationCode.FACES_MISSING, str(path), found="no such file", required="the face boxes", hint=hint
+    )
