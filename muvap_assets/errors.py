@@ -269,7 +269,7 @@ class EncodeError(MuvapError):
     """One row cannot be encoded; the rows beside it can. ``code`` tells what is in the way."""
 
     def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
-        super().__init__(f"{where}: {found}, {required}. {hint}")
+        super().__init__(f"{where}: {found}; required: {required}. {hint}")
         self.code, self.where, self.found, self.required, self.hint = code, where, found, required, hint
 
     def __reduce__(self) -> tuple[Any, ...]:  # as above

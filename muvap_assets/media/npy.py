@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from dataclasses import dataclass
 from io import BytesIO
@@ -19,6 +20,9 @@ import numpy.typing as npt
 
 _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES_MAX = 1 << 16
+_DESCRIPTION = re.compile(r"""(["'])descr\1\s*:\s*(["'])(?P<dtype>[^"']{1,100})\2""")
+_ORDER = re.compile(r"""(["'])fortran_order\1\s*:\s*(?P<fortran>True|False)\b""")
+_SHAPE = re.compile(r"""(["'])shape\1\s*:\s*\((?P<lengths>\s*(?:\d{1,18}L?\s*(?:,\s*|(?=\))))*)\)""")
 
 
 class NpyError(ValueError):
@@ -71,22 +75,26 @@ def read_npy_header(path: Path) -> NpyHeader:
 
 
 def _parse(start: bytes, file_bytes: int) -> NpyHeader:
-    stream = BytesIO(start)
+    """Read the header's text as text: numpy evaluates it, which threads must not do at the same time (CPython gh-106905)."""
+    version, length_bytes = tuple(start[6:8]), {(1, 0): 2, (2, 0): 4}.get(tuple(start[6:8]))
+    if length_bytes is None:
+        raise NpyError(f"a .npy file of format {version}")
+    first = 8 + length_bytes
+    end = first + int.from_bytes(start[8:first], "little")
+    if len(start) < end:
+        raise NpyError("a damaged .npy header (it ends early)")
+    text = start[first:end].decode("latin-1").strip()
+    if not (text.startswith("{") and text.endswith("}")):
+        raise NpyError(f"a damaged .npy header ({text[:40]!r})")
+    description, order, shape = (pattern.search(text) for pattern in (_DESCRIPTION, _ORDER, _SHAPE))
+    if description is None or order is None or shape is None:
+        raise NpyError(f"a damaged .npy header, or one of a structured array ({text[:60]!r})")
     try:
-        version = np.lib.format.read_magic(stream)
-        if version == (1, 0):
-            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
-        elif version == (2, 0):
-            shape, fortran_order, dtype = np.lib.format.read_array_header_2_0(stream)
-        else:
-            raise NpyError(f"a .npy file of format {version}")
-    except NpyError:
-        raise
-    except Exception as error:  # numpy evaluates the header's text, which may be anything
+        dtype = np.dtype(description["dtype"])
+    except TypeError as error:
         raise NpyError(f"a damaged .npy header ({error})") from error
-    if any(length < 0 for length in shape):
-        raise NpyError(f"a damaged .npy header (shape {shape})")
-    return NpyHeader(dtype, tuple(int(length) for length in shape), bool(fortran_order), stream.tell(), file_bytes)
+    lengths = tuple(int(length) for length in re.findall(r"\d+", shape["lengths"]))
+    return NpyHeader(dtype, lengths, order["fortran"] == "True", end, file_bytes)
 
 
 def npy_header_bytes(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> bytes:

@@ -185,7 +185,7 @@ def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Violat
                 ViolationCode.DIGEST_MISMATCH,
                 known.path,
                 found=f"sha256 {row.sha256[:12]}...",
-                required=f"required is {known.sha256[:12]}... as published",
+                required=f"{known.sha256[:12]}... as published",
                 hint="Restore the shard, or publish the dataset again.",
             )
         ]
@@ -203,7 +203,7 @@ def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> li
             ViolationCode.SHARD_MISSING,
             path,
             found="it is not there",
-            required="required is every shard the index lists",
+            required="every shard the index lists",
             hint=f"Restore it; if the dataset was changed on purpose, run `muvap index rebuild {root}`.",
         )
         for path in sorted(listed - lying)
@@ -213,7 +213,7 @@ def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> li
             ViolationCode.SHARD_STRAY,
             path,
             found="a shard the index does not list",
-            required="required are exactly the indexed shards",
+            required="exactly the indexed shards",
             hint=f"Remove it; if it was added on purpose, run `muvap index rebuild {root}`.",
         )
         for path in sorted(lying - listed)
@@ -237,7 +237,7 @@ def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Violat
                 ViolationCode.INDEX_MOVED,
                 PICKLE_NAME,
                 found=f"written for {other}",
-                required=f"required is {place}, where the dataset lies now",
+                required=f"{place}, where the dataset lies now",
                 hint=f"It was moved or copied: run `muvap index rebuild {root}`.",
             )
         ]
@@ -254,7 +254,7 @@ def _changed(path: str, found: str, required: str) -> Violation:
         ViolationCode.SHARD_CHANGED,
         path,
         found=found,
-        required=f"required is {required} by the index",
+        required=f"{required} by the index",
         hint="Restore the shard, or publish the dataset again.",
     )
 
@@ -264,7 +264,7 @@ def _no_index(root: Path, name: str) -> Violation:
         ViolationCode.INDEX_MISSING,
         name,
         found="it is not there",
-        required="required is an existing index",
+        required="an existing index",
         hint=f"Run `muvap index rebuild {root}`, or open the dataset without require_existing.",
     )
 
@@ -274,7 +274,7 @@ def _invalid(root: Path, name: str, found: str) -> Violation:
         ViolationCode.INDEX_INVALID,
         name,
         found=found,
-        required="required is the index of this dataset",
+        required="the index of this dataset",
         hint=f"Find out what wrote there, then run `muvap index rebuild {root}`.",
     )
 

@@ -127,7 +127,7 @@ def oversized(rows: Sequence[IndexedRow], capacities: Capacities, num_frames: in
             source=row.path,
             sample_id=row.id,
             found=f"joint sequence of {length} rows",
-            required=f"required are at most {longest}, the largest capacity",
+            required=f"at most {longest}, the largest capacity",
             hint=f"Add the capacity {padded_length(length)}, or leave the row out of the dataset; it is never cropped.",
         )
         for row in rows

@@ -247,7 +247,7 @@ def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Viol
                     source=row.path,
                     sample_id=row.id,
                     found=f"{row.text_tokens} presentation tokens",
-                    required=f"required are at most {limit}; none is ever cut off",
+                    required=f"at most {limit}; none is ever cut off",
                     hint="Raise max_presentation_tokens, or leave the row out of the dataset.",
                 )
             )
@@ -258,7 +258,7 @@ def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Viol
                     source=row.path,
                     sample_id=row.id,
                     found=f"{row.num_frames} frames",
-                    required=f"required are the {frames} of num_frames; nothing is extended",
+                    required=f"the {frames} of num_frames; nothing is extended",
                     hint="Lower num_frames or leave it unset.",
                 )
             )

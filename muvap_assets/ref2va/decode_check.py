@@ -316,6 +316,6 @@ def _unlike(found: str, required: str) -> EncodeError:
         ViolationCode.DECODE_FAILED,
         "decoded",
         found=found,
-        required=f"required are {required}",
+        required=f"{required}",
         hint="Encode the row again.",
     )

@@ -142,7 +142,7 @@ class _Run:
             Violation(
                 code=ViolationCode.ENCODE_FAILED,
                 found=f"{type(error).__name__}: {error}",
-                required="required is a row that encodes without error",
+                required="a row that encodes without error",
                 hint="See the run's log; the other rows are not affected.",
                 **place,
             )
@@ -207,7 +207,7 @@ def _plan(run: _Run, row: RowInput) -> _Work | None:
                 ViolationCode.PRESENTATION_TOO_LONG,
                 "presentation",
                 found=describe_plan(plan),
-                required=f"required are at most {limit}; none is ever cut off",
+                required=f"at most {limit}; none is ever cut off",
                 hint="Shorten the caption, use fewer or smaller references, or raise max_presentation_tokens.",
             )
     except EncodeError as error:
@@ -285,7 +285,7 @@ def _encode_part(run: _Run, loaded: LoadedComponent, stage: Stage, work: _Work, 
                     ViolationCode.TENSOR_NON_FINITE,
                     name,
                     found=f"{found} in stage {stage}",
-                    required="required are finite values throughout",
+                    required="finite values throughout",
                     hint="Look at the row's media, and at the checkpoint if it happens to other rows.",
                 )
     except Exception as error:  # libraries raise anything at media they cannot take; it must not end the other rows
@@ -326,7 +326,7 @@ def _part(run: _Run, work: _Work, stage: Stage) -> Tensors:
             ViolationCode.DIGEST_MISMATCH,
             f"part {stage}",
             found="it is gone or damaged since it was made",
-            required="required is the part as it was stored",
+            required="the part as it was stored",
             hint="Run again: it is made anew. If it happens again, check the disk.",
         )
     return tensors

@@ -52,7 +52,7 @@ def _refused(path: Path, found: str, hint: str = "Rebuild the") -> DatasetError:
         ViolationCode.INDEX_INVALID,
         str(path),
         found=found,
-        required="required are a tuple of paths and a tuple of row counts, and nothing else",
+        required="a tuple of paths and a tuple of row counts, and nothing else",
         hint=f"{hint} index: `muvap index rebuild {path.parent.parent}`.",
     )
 

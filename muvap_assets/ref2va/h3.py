@@ -121,7 +121,7 @@ class H3Encoder:
                 ViolationCode.ENCODE_FAILED,
                 f"encoder: {component}",
                 found="the component loaded before is still referenced",
-                required="required is one large component at a time",
+                required="one large component at a time",
                 hint="Leave its block and drop every reference to it first.",
             )
         with fixed_arithmetic(self.spec):
@@ -167,7 +167,7 @@ class _Session:
                 f"row {row.sample_id}, stage {stage}",
                 found=f"out of memory on {self.spec.device} at a joint sequence of {sequence_length} rows, target "
                 f"{row.geometry.size} with {row.geometry.num_frames} frames ({str(error).splitlines()[0]})",
-                required="required is memory for the loaded component and this row",
+                required="memory for the loaded component and this row",
                 hint=self.HINT,
             ) from error
 
@@ -180,7 +180,7 @@ class _Session:
                 ViolationCode.DEVICE_MEMORY,
                 f"{where}, decoding {stage}",
                 found=f"out of memory on {self.spec.device} at latents {list(latents.shape)} ({str(error).splitlines()[0]})",
-                required="required is memory for the loaded component and one clip of this row",
+                required="memory for the loaded component and one clip of this row",
                 hint=self.HINT,
             ) from error
 

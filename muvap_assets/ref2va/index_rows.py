@@ -207,7 +207,7 @@ def read_index_file(path: Path) -> DatasetIndex:
 
 
 def _row_error(code: ViolationCode, found: str, required: str) -> DatasetError:
-    return DatasetError(code, "row", found=found, required=f"required is {required}", hint="Encode the row again.")
+    return DatasetError(code, "row", found=found, required=f"{required}", hint="Encode the row again.")
 
 
 def _index_error(path: Path, found: str) -> DatasetError:
@@ -215,6 +215,6 @@ def _index_error(path: Path, found: str) -> DatasetError:
         ViolationCode.INDEX_INVALID,
         str(path),
         found=found,
-        required="required is an index of this version",
+        required="an index of this version",
         hint=f"Run `muvap index rebuild {path.parent.parent}`.",
     )

@@ -78,7 +78,7 @@ def refuse_media(where: str, found: str, required: str) -> NoReturn:
         ViolationCode.ENCODE_FAILED,
         where,
         found=found,
-        required=f"required is {required}",
+        required=f"{required}",
         hint="The media changed, or was prepared by other rules; validate the manifest again.",
     )
 

@@ -55,7 +55,7 @@ class Presentation:
                 ViolationCode.CAPTION_HOLDS_VISION_TOKEN,
                 "caption",
                 found=f"it holds {', '.join(foreign)}",
-                required="required is text: these tokens stand for the pixels of references",
+                required="text: these tokens stand for the pixels of references",
                 hint="Remove them from the caption.",
             )
         ends = [len(self.tokens("", references[:count])[0]) for count in range(len(references) + 1)]
@@ -91,7 +91,7 @@ class Presentation:
                 ViolationCode.ENCODE_FAILED,
                 "reference video",
                 found=f"{num_frames} frames at {FPS} fps",
-                required="required is at least 13, so that the conditioner reads two",
+                required="at least 13, so that the conditioner reads two",
                 hint="Use a longer reference, or a longer target, whose length cuts it.",
             ) from error
         return tuple(map(int, indices)), timestamps

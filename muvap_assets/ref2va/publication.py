@@ -205,7 +205,7 @@ def _read_rows(
             Violation(
                 code=ViolationCode.MANIFEST_EMPTY,
                 found="no row",
-                required="required is at least one",
+                required="at least one",
                 hint="Add rows to the manifest.",
             )
         )
@@ -237,7 +237,7 @@ def _problem(
         return Violation(
             code=ViolationCode.SCHEMAS_MIXED,
             found=f"a row of {format.schema_id}",
-            required=f"required are rows of {options.format.schema_id} only",
+            required=f"rows of {options.format.schema_id} only",
             hint="Encode it in the dataset's format.",
             row=row.row,
             sample_id=row.sample_id,
@@ -255,7 +255,7 @@ def _problem(
         return Violation(
             code=ViolationCode.SAMPLE_ID_INVALID,
             found=f"its file holds the row {indexed.id!r}",
-            required="required is the row itself",
+            required="the row itself",
             hint="Encode it again.",
             row=row.row,
             sample_id=row.sample_id,
@@ -264,7 +264,7 @@ def _problem(
         return Violation(
             code=ViolationCode.PRESENTATION_TOO_LONG,
             found=f"{indexed.text_tokens} presentation tokens",
-            required=f"required are at most {options.max_presentation_tokens}; none is ever cut off",
+            required=f"at most {options.max_presentation_tokens}; none is ever cut off",
             hint="Shorten the row, or raise max_presentation_tokens.",
             row=row.row,
             sample_id=row.sample_id,
@@ -278,7 +278,7 @@ def _missing(row: FinishedRow) -> Violation:
         row=row.row,
         sample_id=row.sample_id,
         found=f"no finished row{f': {row.reason}' if row.reason else ''}",
-        required="required is every row of the manifest; a dataset is published whole or not at all",
+        required="every row of the manifest; a dataset is published whole or not at all",
         hint="Encode it, or take it out of the manifest.",
     )
 
@@ -290,7 +290,7 @@ def _listed_twice(rows: Sequence[FinishedRow]) -> list[Violation]:
             code=ViolationCode.SAMPLE_ID_DUPLICATE,
             sample_id=sample_id,
             found=f"listed {count} times",
-            required="required is each row once",
+            required="each row once",
             hint="Rename or remove the others.",
         )
         for sample_id, count in counts.items()

@@ -90,7 +90,7 @@ def _without_facts(root: Path, verdict: IndexVerdict, error: Exception) -> list[
         ViolationCode.ARTIFACT_INVALID,
         str(root),
         found=f"{type(error).__name__}: {error}",
-        required="required are map_style_cache/index.arrow and dataset.json",
+        required="map_style_cache/index.arrow and dataset.json",
         hint=f"Run `muvap index rebuild {root}`, or publish the dataset again.",
     )
     return [CheckOutcome.of("index_matches", [*verdict.violations, invalid], shards=verdict.shards)]
@@ -115,7 +115,7 @@ def _check_rows(
                 ViolationCode.COUNT_MISMATCH,
                 "dataset.json",
                 found=f"{declared} rows declared",
-                required=f"required are the {len(index.rows)} indexed",
+                required=f"the {len(index.rows)} indexed",
                 hint="Publish the dataset again.",
             )
         )
@@ -144,7 +144,7 @@ def _row_finding(
         code=code,
         sample_id=sample_id,
         found=found,
-        required=f"required is {required}",
+        required=f"{required}",
         hint="Publish the dataset again.",
     )
 
@@ -156,7 +156,7 @@ def _check_presentations(index: DatasetIndex, limit: int) -> list[Violation]:
             source=row.path,
             sample_id=row.id,
             found=f"{row.text_tokens} presentation tokens",
-            required=f"required are at most {limit}, the dataset's limit",
+            required=f"at most {limit}, the dataset's limit",
             hint="Leave the row out, or raise max_presentation_tokens and publish again.",
         )
         for row in index.rows
@@ -168,11 +168,11 @@ def _check_training(root: Path, place: Path) -> list[Violation]:
     try:
         path = read_training(root / TRAINING_NAME)["training"]["data"]["data_path"]
     except FormatError as error:
-        found, required = str(error), "required is the section a trainer pastes"
+        found, required = str(error), "the section a trainer pastes"
     else:
         if path == str(place.resolve()):
             return []
-        found, required = f"data_path {path}", f"required is {place.resolve()}, where the dataset lies"
+        found, required = f"data_path {path}", f"{place.resolve()}, where the dataset lies"
     hint = f"Run `muvap index rebuild {root}`."
     return [finding(ViolationCode.INDEX_MOVED, TRAINING_NAME, found=found, required=required, hint=hint)]
 

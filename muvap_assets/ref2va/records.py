@@ -140,7 +140,7 @@ def to_row(record: Record) -> dict[str, Any]:
                 ViolationCode.CELL_TOO_LARGE,
                 f"row {record.id}: {name}",
                 found=f"{values.size * 4:,} bytes",
-                required=f"required are at most {MAX_CELL_BYTES:,} in one Arrow cell",
+                required=f"at most {MAX_CELL_BYTES:,} in one Arrow cell",
                 hint="Lower max_presentation_tokens, or give the row fewer references or frames.",
             )
         row |= tensor_cells(name, values)

@@ -109,6 +109,6 @@ def _unreadable(path: str, found: str) -> DatasetError:
         ViolationCode.SHARD_UNREADABLE,
         path,
         found=found,
-        required="required is a whole shard of this package",
+        required="a whole shard of this package",
         hint="Restore it from its source, publish the dataset again, or move it out.",
     )

@@ -46,7 +46,7 @@ def scan_shards(
                 ViolationCode.SHARD_MISSING,
                 str(root),
                 found="no shard",
-                required="required is at least one bucket=<W>x<H>-<N>f/data_<8 digits>.parquet",
+                required="at least one bucket=<W>x<H>-<N>f/data_<8 digits>.parquet",
                 hint="Is this the dataset's root? Publish the dataset first.",
             )
         )
@@ -69,7 +69,7 @@ def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Violati
         ViolationCode.BUCKET_MISMATCH,
         path,
         found=f"latents written for {result[0].bucket}",
-        required="required is the shape its folder names, for the trainer schedules by it",
+        required="the shape its folder names, for the trainer schedules by it",
         hint="Publish the dataset again; do not move shards between buckets.",
     )
 
@@ -107,7 +107,7 @@ def _unreadable(path: str, found: str) -> Violation:
         ViolationCode.SHARD_UNREADABLE,
         path,
         found=found,
-        required=f"required is a whole shard of one row of {' or '.join(FORMATS)}",
+        required=f"a whole shard of one row of {' or '.join(FORMATS)}",
         hint="Restore it, or publish the dataset again.",
     )
 
@@ -129,7 +129,7 @@ def mixture(path: str, counts: Mapping[Format, int], format: Format) -> Violatio
         ViolationCode.SCHEMAS_MIXED,
         path,
         found=", ".join(f"{count} shard(s) of {each.schema_id}" for each, count in counts.items()),
-        required=f"required is one schema, here {format.schema_id}; mixed, already noised references would be noised again",
+        required=f"one schema, here {format.schema_id}; mixed, already noised references would be noised again",
         hint="Publish the two formats as two datasets.",
     )
 
@@ -145,7 +145,7 @@ def _double_ids(rows: Iterable[IndexedRow]) -> list[Violation]:
                     source=row.path,
                     sample_id=row.id,
                     found=f"{other} holds that row too",
-                    required="required is each row once",
+                    required="each row once",
                     hint="Remove the surplus shard, or publish the dataset again.",
                 )
             )

@@ -26,7 +26,7 @@ class DatasetError(FormatError):
     """A file of a dataset is not what it must be; the parts of its message are kept, so that it can become a finding."""
 
     def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
-        super().__init__(f"{where}: {found}, {required}. {hint}")
+        super().__init__(f"{where}: {found}; required: {required}. {hint}")
         self.code, self.found, self.required, self.hint = code, found, required, hint
 
     def violation(self, source: str) -> Violation:
@@ -60,7 +60,7 @@ def check_root(root: Path) -> list[Violation]:
             ViolationCode.ROOT_UNUSABLE,
             where,
             found=f"{character!r} in its path",
-            required="required is a path without ',' and ':', at which the trainer splits its list of datasets",
+            required="a path without ',' and ':', at which the trainer splits its list of datasets",
             hint="Move the dataset.",
         )
         for character in ",:"
@@ -73,7 +73,7 @@ def check_root(root: Path) -> list[Violation]:
                 ViolationCode.ROOT_UNUSABLE,
                 where,
                 found=f"the folder {parts[0]!r} in its path, above the buckets' own",
-                required="required is exactly one bucket= part in a shard's absolute path",
+                required="exactly one bucket= part in a shard's absolute path",
                 hint="Move the dataset out of that folder.",
             )
         )
@@ -100,7 +100,7 @@ def read_tree(root: Path) -> ShardTree:
                     ViolationCode.SHARD_STRAY,
                     path,
                     found="a Parquet file that is no shard of this dataset",
-                    required="required are only bucket=<W>x<H>-<N>f/data_<8 digits>.parquet, for every *.parquet is swept in",
+                    required="only bucket=<W>x<H>-<N>f/data_<8 digits>.parquet, for every *.parquet is swept in",
                     hint="Move it out of the dataset.",
                 )
             )
@@ -129,7 +129,7 @@ def _link(path: str, full: Path, root: Path) -> Violation:
         ViolationCode.LINK_FOUND,
         path,
         found=f"a symbolic link to a place {place} the dataset",
-        required="required are plain files: the trainer follows links, and drops an index that leads outside its root",
+        required="plain files: the trainer follows links, and drops an index that leads outside its root",
         hint="Replace it by the file itself, or remove it.",
     )
 
@@ -147,7 +147,7 @@ def _gaps(shards: list[str]) -> list[Violation]:
                     ViolationCode.SHARD_MISSING,
                     bucket,
                     found=f"no {', '.join(f'data_{number:08d}' for number in missing[:5])} ({len(missing)} missing)",
-                    required=f"required are {max(have) + 1} shards numbered from zero",
+                    required=f"{max(have) + 1} shards numbered from zero",
                     hint="Was the dataset copied whole? Copy it again, or publish it again.",
                 )
             )

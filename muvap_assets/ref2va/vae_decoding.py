@@ -112,6 +112,6 @@ def _undecodable(where: str, latents: npt.NDArray[np.float32], required: str) ->
         ViolationCode.DECODE_FAILED,
         where,
         found=f"latents {list(latents.shape)}",
-        required=f"required are {required}",
+        required=f"{required}",
         hint="Encode the row again.",
     )

@@ -221,6 +221,6 @@ def _finding(
         sample_id=record.id if record else None,
         field=field,
         found=found,
-        required=f"required is {required}",
+        required=f"{required}",
         hint=_AGAIN,
     )

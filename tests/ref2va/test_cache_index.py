@@ -119,7 +119,7 @@ def test_a_geometry_is_recovered_from_the_shape_it_gives(n, width, height):
     "shape", [(24, 3, 2, 2), (24, 1, 2, 2), (16, 2, 2, 2), (24, 2, 2), (24, 2, 3, 2), (24, 0, 2, 2)]
 )
 def test_a_shape_no_geometry_gives_is_refused(shape):
-    with pytest.raises(Exception, match="required is"):
+    with pytest.raises(Exception, match="required"):
         written_geometry(shape)
 
 
@@ -167,7 +167,7 @@ def test_a_truncated_shard_is_told_apart_and_another_version_still_opens(tmp_pat
     shard = own(folder / FIRST)
     shard.write_bytes(shard.read_bytes()[:-20])
     assert codes(folder) == [(ViolationCode.SHARD_CHANGED, FIRST)]
-    with pytest.raises(ValidationError, match=r"bytes, required is .* by the index\. Restore the shard"):
+    with pytest.raises(ValidationError, match=r"bytes; required: .* by the index\. Restore the shard"):
         open_index(folder)
     with pytest.raises(ValidationError, match="does not end in a Parquet footer"):
         rebuild_index(folder)
@@ -292,7 +292,7 @@ def test_a_dataset_is_opened_through_a_link_to_it(folder):
 def test_a_missing_index_is_built_on_first_use_unless_an_existing_one_is_required(folder, name):
     before = (folder / name).read_bytes()
     (folder / name).unlink()
-    with pytest.raises(ValidationError, match=r"it is not there, required is an existing index\. Run `muvap index"):
+    with pytest.raises(ValidationError, match=r"it is not there; required: an existing index\. Run `muvap index"):
         open_index(folder, require_existing=True)
     assert not (folder / name).exists()
     assert len(open_index(folder).rows) == 3
@@ -367,7 +367,7 @@ def test_a_planted_reducer_is_refused_and_never_runs(tmp_path, folder):
     (folder / PICKLE_NAME).write_bytes(pickle.dumps((Planted(mark), (1, 1, 1))))
     with pytest.raises(
         FormatError,
-        match=r"it asks for _?io\.open to be called or found; nothing was run, required are a tuple of paths",
+        match=r"it asks for _?io\.open to be called or found; nothing was run; required: a tuple of paths",
     ):
         read_file_info(folder / PICKLE_NAME)
     assert codes(folder) == [(ViolationCode.INDEX_INVALID, PICKLE_NAME)]

@@ -82,7 +82,7 @@ def test_a_document_longer_than_every_capacity_is_rejected_with_its_length(tmp_p
     (found,) = oversized(read_index(folder).rows, Capacities((256,)))
     assert (found.code, found.sample_id) == (ViolationCode.CAPACITY_EXCEEDED, "a")
     assert found.message() == (
-        "bucket=32x32-5f/data_00000000.parquet (a): joint sequence of 330 rows, required are at most 256, the largest "
+        "bucket=32x32-5f/data_00000000.parquet (a): joint sequence of 330 rows; required: at most 256, the largest "
         "capacity. Add the capacity 512, or leave the row out of the dataset; it is never cropped."
     )
     with pytest.raises(ConfigError, match="required are 330 rows for the longest document"):

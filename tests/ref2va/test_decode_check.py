@@ -138,7 +138,7 @@ def test_values_that_are_not_finite_are_an_error_and_not_a_figure(value):
 
 
 def test_sound_shorter_than_the_target_is_an_error():
-    with pytest.raises(EncodeError, match=r"a waveform \[2, 100\], required are \[2, 29333\]"):
+    with pytest.raises(EncodeError, match=r"a waveform \[2, 100\]; required: \[2, 29333\]"):
         audio_snr_db(SOUND["a"][:, :100], SOUND["a"])
 
 

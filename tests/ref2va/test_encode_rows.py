@@ -211,7 +211,7 @@ def test_a_row_that_turns_nan_is_rejected_by_name_and_the_others_are_kept(store)
     (violation,) = report.violations
     assert violation.code is ViolationCode.TENSOR_NON_FINITE
     assert violation.message() == (
-        "train.jsonl row 1 (b): vae_latent: 1 of 5,376 values are not finite (0.02%) in stage target_video, required are "
+        "train.jsonl row 1 (b): vae_latent: 1 of 5,376 values are not finite (0.02%) in stage target_video; required: "
         "finite values throughout. Look at the row's media, and at the checkpoint if it happens to other rows."
     )
     assert made(store, [three_rows()[1]]).keys() >= {Stage.TARGET_VIDEO}, "nothing of it that is wrong was kept"
@@ -230,7 +230,7 @@ def test_media_that_breaks_while_it_is_decoded_rejects_its_row_alone(store):
             ViolationCode.FILE_UNREADABLE,
             "a.mp4",
             found="packet 7 is torn",
-            required="required is a whole file",
+            required="a whole file",
             hint="Copy it.",
         )
 
@@ -291,7 +291,7 @@ def test_the_encoders_own_limit_holds_too(store):
     encoder = FakeEncoder()
     encoder.max_presentation_tokens = 50
     report = encode_rows([row("a", image(1), caption="x" * 41)], encoder, store)
-    assert "required are at most 50" in report.violations[0].message()
+    assert "required: at most 50" in report.violations[0].message()
 
 
 def test_findings_survive_a_process_pool():

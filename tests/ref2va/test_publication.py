@@ -160,7 +160,7 @@ def test_one_missing_and_one_failed_row_publish_nothing_and_are_both_named(tmp_p
         (ViolationCode.ROW_MISSING, 2, "gone"),
         (ViolationCode.ROW_MISSING, 3, "c"),
     ]
-    assert "no finished row: 3 of 192 values are not finite, required is every row of the manifest" in str(error.value)
+    assert "no finished row: 3 of 192 values are not finite; required: every row of the manifest" in str(error.value)
     artifact = dataset_artifact(tmp_path)
     assert current_version(artifact) == before.name
     assert [path.name for path in artifact.folder.iterdir() if not path.is_symlink()] == [before.name]
@@ -168,7 +168,7 @@ def test_one_missing_and_one_failed_row_publish_nothing_and_are_both_named(tmp_p
 
 
 def test_no_row_at_all_is_no_dataset(tmp_path):
-    with pytest.raises(ValidationError, match="no row, required is at least one"):
+    with pytest.raises(ValidationError, match="no row; required: at least one"):
         publish(tmp_path, [])
 
 
@@ -191,13 +191,13 @@ def test_damaged_foreign_and_doubled_rows_are_all_named_at_once(tmp_path):
 def test_latents_of_another_shape_than_the_columns_say_are_refused_not_filed_by_request(tmp_path):  # B08
     requested = replace(clean_record("a", SMALL), geometry=WIDE)
     write_shard(tmp_path / "a.row", [requested])
-    with pytest.raises(ValidationError, match=r"columns that say bucket=64x32-5f, required is bucket=32x32-5f"):
+    with pytest.raises(ValidationError, match=r"columns that say bucket=64x32-5f; required: bucket=32x32-5f"):
         publish(tmp_path, [FinishedRow(sample_id="a", path=tmp_path / "a.row", row=1)])
 
 
 def test_a_row_over_the_presentation_limit_is_refused(tmp_path):
     rows = finished(tmp_path / "store", clean_record("a", tokens=12))
-    with pytest.raises(ValidationError, match="12 presentation tokens, required are at most 11"):
+    with pytest.raises(ValidationError, match="12 presentation tokens; required: at most 11"):
         publish(tmp_path, rows, replace(OPTIONS, max_presentation_tokens=11))
 
 

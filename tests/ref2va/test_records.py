@@ -154,7 +154,7 @@ def test_bytes_that_do_not_fit_dtype_and_shape_are_refused():
 
 def test_a_tensor_over_the_arrow_cell_limit_is_refused_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "MAX_CELL_BYTES", 1000)
-    with pytest.raises(EncodeError, match="21,504 bytes, required are at most 1,000") as info:
+    with pytest.raises(EncodeError, match="21,504 bytes; required: at most 1,000") as info:
         write_shard(tmp_path / "x", [record()])
     assert info.value.code is ViolationCode.CELL_TOO_LARGE
 
@@ -236,7 +236,7 @@ def test_every_value_that_is_not_finite_is_counted_by_name_with_its_share(tmp_pa
     (violation,) = found_in(tmp_path, record(vae_latent=bad))
     assert violation.code is ViolationCode.TENSOR_NON_FINITE
     assert violation.message() == (
-        "row (clip_0017): vae_latent: 3 of 5,376 values are not finite (0.06%), required is finite values throughout. "
+        "row (clip_0017): vae_latent: 3 of 5,376 values are not finite (0.06%); required: finite values throughout. "
         "Encode the row again."
     )
 

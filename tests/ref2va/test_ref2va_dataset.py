@@ -155,7 +155,7 @@ def test_a_crop_cuts_targets_to_the_length_and_leaves_references_whole(tmp_path)
 
 def test_a_crop_longer_than_a_row_names_the_row(tmp_path):
     folder = published(tmp_path, clean_record("long", LONG), clean_record("short"))
-    with pytest.raises(ValidationError, match=r"\(short\): 5 frames, required are the 22 of num_frames") as error:
+    with pytest.raises(ValidationError, match=r"\(short\): 5 frames; required: the 22 of num_frames") as error:
         PackedRef2VADataset(folder, DatasetSettings(num_frames=22))
     assert len(error.value.violations) == 1
 
@@ -216,7 +216,7 @@ def test_over_long_presentations_are_refused_all_at_once_and_never_cut(tmp_path)
 
 def test_a_document_no_capacity_holds_is_rejected_at_admission_with_its_length(tmp_path):
     folder = published(tmp_path, clean_record("a", tokens=300), clean_record("b"))
-    with pytest.raises(ValidationError, match=r"\(a\): joint sequence of 330 rows, required are at most 256"):
+    with pytest.raises(ValidationError, match=r"\(a\): joint sequence of 330 rows; required: at most 256"):
         PackedRef2VADataset(folder, DatasetSettings(capacities=Capacities((256,))))
 
 
@@ -230,7 +230,7 @@ def test_a_batch_is_one_document(tmp_path):
 def test_an_index_is_required_or_built(tmp_path):
     folder = published(tmp_path, clean_record("a"))
     shutil.rmtree(folder / "map_style_cache")
-    with pytest.raises(ValidationError, match="required is an existing index"):
+    with pytest.raises(ValidationError, match="required: an existing index"):
         PackedRef2VADataset(folder, DatasetSettings(require_existing=True))
     assert len(PackedRef2VADataset(folder)) == 1
     assert len(PackedRef2VADataset(folder, DatasetSettings(require_existing=True))) == 1

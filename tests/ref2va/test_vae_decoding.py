@@ -88,12 +88,12 @@ def test_one_window_is_decoded_before_the_first_frames_come(tiny_encoder, monkey
 
 @pytest.mark.parametrize("shape", [(24, 2, 4, 4), (24, 8, 4, 4), (23, 7, 4, 4), (24, 7, 4)])
 def test_latents_the_decoder_does_not_take_are_refused_with_their_shape(tiny_encoder, shape):
-    with pytest.raises(EncodeError, match=r"row a: latents \[2.*required are \[24, 5 \* n \+ 2, H, W\], n >= 1"):
+    with pytest.raises(EncodeError, match=r"row a: latents \[2.*required: \[24, 5 \* n \+ 2, H, W\], n >= 1"):
         decoded(tiny_encoder, Stage.TARGET_VIDEO, noise(*shape))
 
 
 def test_sound_of_another_shape_is_refused(tiny_encoder):
-    with pytest.raises(EncodeError, match=r"latents \[1, 32, 5\], required are \[2, 32, T\]"):
+    with pytest.raises(EncodeError, match=r"latents \[1, 32, 5\]; required: \[2, 32, T\]"):
         decoded(tiny_encoder, Stage.TARGET_AUDIO, noise(1, 32, 5))
 
 

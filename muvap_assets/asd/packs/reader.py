@@ -152,10 +152,7 @@ class PackReader:
     def _arrays(self, shard: int) -> tuple[npt.NDArray[Any], ...]:
         if shard not in self._shards:
             folder = self.path / shard_name(shard)
-            # Plain views: every slice of a memmap object pays for its bookkeeping.
-            self._shards[shard] = tuple(
-                np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False)) for name, _, _ in _EXPECTED
-            )
+            self._shards[shard] = tuple(_mapped(folder / name) for name, _, _ in _EXPECTED)
         return self._shards[shard]
 
     def _check_bounds(self, lengths: list[ShardLengths]) -> None:
@@ -178,6 +175,12 @@ class PackReader:
                 found = f"{first.sample_id}: {offset} {getattr(first, offset)} and {count} {getattr(first, count)}"
                 required = f"a place within the {available[first.shard]} of {shard_name(first.shard)}"
                 raise PackFormatError(self.path / ARROW_FILE, found, required)
+
+
+def _mapped(path: Path) -> npt.NDArray[Any]:
+    """An array of a shard, mapped read-only: a plain view, since every slice of a memmap object pays for its bookkeeping."""
+    header = read_npy_header(path)
+    return np.asarray(np.memmap(path, header.dtype, "r", header.data_offset, header.shape))
 
 
 def shard_lengths(path: Path, shard: int, face_shape: tuple[int, int]) -> ShardLengths:
