@@ -7,7 +7,7 @@ from itertools import combinations_with_replacement
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muvap_assets.asd import targets
@@ -95,18 +95,21 @@ def windows(draw, history=None, future=None):
     )
 
 
+@settings(deadline=None, max_examples=60)
 @given(activity=tracks((1, 1)), window=st.one_of(st.just(INDEPENDENT_WINDOW), windows()))
 def test_independent_bins_equal_a_plain_loop_over_fractions(activity, window):
     track = activity[0]
     assert independent(track, window).tolist() == [slow_bins(track.tolist(), window, t) for t in range(len(track))]
 
 
+@settings(deadline=None, max_examples=60)
 @given(activity=tracks((2, 2)), window=st.one_of(st.just(SPEAKER_BASED_WINDOW), windows(0, 4), windows(1, 2)))
 def test_speaker_based_classes_equal_a_plain_loop_over_fractions(activity, window):
     expected = [slow_speaker_based(activity.tolist(), window, t) for t in range(activity.shape[1])]
     assert speaker_based(activity, window).tolist() == expected
 
 
+@settings(deadline=None, max_examples=60)
 @given(activity=tracks((2, 4)), window=st.one_of(st.just(ROLE_RELATIVE_WINDOW), windows(2, 2)))
 def test_role_relative_classes_equal_a_plain_loop_over_fractions(activity, window):
     expected = [slow_role_relative(activity.tolist(), window, t) for t in range(activity.shape[1])]
