@@ -15,11 +15,13 @@ from __future__ import annotations
 import csv
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
+from sys import intern
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -47,48 +49,33 @@ LABELS: Mapping[str, int] = {
 }
 """The released spellings and those of the description; speech that is not audible counts as no speech."""
 
-_VIDEO, _TIME, _LABEL, _ENTITY = map(COLUMNS.index, ("video_id", "frame_timestamp", "label", "entity_id"))
-_BOX = slice(_TIME + 1, _LABEL)
 _TIMESTAMP = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?([eE]-?[0-9]{1,2})?")
-_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
+_BOX = re.compile(rf"{_NUMBER}(,{_NUMBER}){{3}}")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AvaRows:
-    """Rows in the order of the files, column by column, as text.
+class AvaRow(NamedTuple):
+    """One face in one frame, as text. ``box`` is ``x1,y1,x2,y2``, ``score`` empty where the file has none.
 
-    ``boxes`` are the four coordinates of each row, ``scores`` are empty where the files have none. ``places`` gives each
-    entity's rows, int64 [frames], in order of time.
+    ``source`` and ``line`` say where the row stands. A plain tuple, since a split has millions of them.
     """
 
-    video_ids: tuple[str, ...]
-    timestamps: tuple[str, ...]
-    boxes: tuple[tuple[str, ...], ...]
-    labels: tuple[str, ...]
-    entity_ids: tuple[str, ...]
-    scores: tuple[str, ...]
-    places: Mapping[str, npt.NDArray[np.int64]]
-
-    def __len__(self) -> int:
-        return len(self.entity_ids)
-
-    def times_of(self, entity_id: str) -> list[Decimal]:
-        """Exact timestamps of an entity's rows in seconds, ascending."""
-        return [Decimal(self.timestamps[row]) for row in self.places[entity_id]]
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
+    video_id: str
+    timestamp: str
+    box: str
+    label: str
+    entity_id: str
+    score: str
     source: str
     line: int
-    fields: tuple[str, ...]
 
     def violation(self, code: ViolationCode, field: str | None, found: str, required: str, hint: str) -> Violation:
+        """A finding about this row."""
         return Violation(
             code=code,
             source=self.source,
             row=self.line,
-            sample_id=self.fields[_ENTITY],
+            sample_id=self.entity_id,
             field=field,
             found=found,
             required=required,
@@ -96,7 +83,45 @@ class _Record:
         )
 
 
-def read_rows(paths: Sequence[Path], *, labels: Collection[str] | None, with_scores: bool) -> AvaRows:
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class AvaTable:
+    """Rows in the order of their files. ``places`` gives each entity's rows, int64 [frames], in order of time."""
+
+    rows: tuple[AvaRow, ...]
+    places: Mapping[str, npt.NDArray[np.int64]]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @classmethod
+    def of(cls, rows: Iterable[AvaRow]) -> AvaTable:
+        """A table of well-formed rows.
+
+        Raises:
+            ValidationError: rows share their entity and their time.
+        """
+        rows = tuple(rows)
+        times = {text: Decimal(text) for text in {row.timestamp for row in rows}}
+        frames_of: defaultdict[str, list[tuple[Decimal, int]]] = defaultdict(list)
+        for place, row in enumerate(rows):
+            frames_of[row.entity_id].append((times[row.timestamp], place))
+        violations = []
+        for frames in frames_of.values():
+            frames.sort()
+            for (earlier, first), (later, second) in pairwise(frames):
+                if earlier == later:
+                    violations.append(_repeated(rows[second], rows[first]))
+        if violations:
+            raise ValidationError("rows", violations)
+        places = {entity: np.array([place for _, place in frames], np.int64) for entity, frames in frames_of.items()}
+        return cls(rows=rows, places=places)
+
+    def of_entity(self, entity_id: str) -> list[AvaRow]:
+        """An entity's rows in order of time."""
+        return [self.rows[row] for row in self.places[entity_id]]
+
+
+def read_table(paths: Sequence[Path], *, labels: Collection[str] | None, with_scores: bool) -> AvaTable:
     """Read one or more files as one table.
 
     Args:
@@ -109,27 +134,22 @@ def read_rows(paths: Sequence[Path], *, labels: Collection[str] | None, with_sco
     """
     violations: list[Violation] = []
     columns = (*COLUMNS, SCORE_COLUMN) if with_scores else COLUMNS
-    records: list[_Record] = []
+    rows: list[AvaRow] = []
     for path in paths:
-        for record in _records(path, columns, violations):
-            if fault := _fault(record, labels):
+        for row in _rows(path, columns, violations):
+            if fault := _fault(row, labels):
                 violations.append(fault)
             else:
-                records.append(record)
-    places = _places(records, violations)
-    if not records and not violations:
+                rows.append(row)
+    if not rows and not violations:
         violations += [_file_violation(path, ViolationCode.MANIFEST_EMPTY, "no rows", "at least one") for path in paths]
+    try:
+        table = AvaTable.of(rows)
+    except ValidationError as error:
+        violations += error.violations
     if violations:
         raise ValidationError(", ".join(path.name for path in paths), violations)
-    return AvaRows(
-        video_ids=tuple(record.fields[_VIDEO] for record in records),
-        timestamps=tuple(record.fields[_TIME] for record in records),
-        boxes=tuple(record.fields[_BOX] for record in records),
-        labels=tuple(record.fields[_LABEL] for record in records),
-        entity_ids=tuple(record.fields[_ENTITY] for record in records),
-        scores=tuple(record.fields[-1] for record in records) if with_scores else (),
-        places=places,
-    )
+    return table
 
 
 def parse_timestamp(text: str) -> Decimal | None:
@@ -137,23 +157,23 @@ def parse_timestamp(text: str) -> Decimal | None:
     return Decimal(text) if _TIMESTAMP.fullmatch(text) else None
 
 
-def _records(path: Path, columns: tuple[str, ...], violations: list[Violation]) -> Iterator[_Record]:
-    """Rows of one file with their fields in the order of ``columns``; what stops the reading becomes a violation."""
+def _rows(path: Path, columns: tuple[str, ...], violations: list[Violation]) -> Iterator[AvaRow]:
+    """Rows of one file, their fields by the names in ``columns``; what stops the reading becomes a violation."""
     positions: Sequence[int] | None = None
     width = len(columns)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(stream, strict=True)
-            for row in filter(None, reader):
-                if positions is None and COLUMNS[0] in row:
-                    positions, width = _header(path, row, columns, violations), len(row)
+            for fields in filter(None, reader):
+                if positions is None and COLUMNS[0] in fields:
+                    positions, width = _header(path, fields, columns, violations), len(fields)
                     if positions is None:
                         return
-                elif len(row) != width:
-                    violations.append(_width_violation(path, reader.line_num, len(row), width))
+                elif len(fields) != width:
+                    violations.append(_width_violation(path, reader.line_num, len(fields), width))
                 else:
                     positions = positions or range(width)
-                    yield _Record(path.name, reader.line_num, tuple(row[i] for i in positions))
+                    yield _row([fields[i] for i in positions], path.name, reader.line_num)
     except OSError as error:
         found = f"unreadable ({error.strerror or error})"
         violations.append(_file_violation(path, ViolationCode.FILE_UNREADABLE, found, "a CSV file"))
@@ -161,6 +181,14 @@ def _records(path: Path, columns: tuple[str, ...], violations: list[Violation]) 
         violations.append(_file_violation(path, ViolationCode.ENCODING_INVALID, str(error), "UTF-8"))
     except csv.Error as error:
         violations.append(_file_violation(path, ViolationCode.ROW_MALFORMED, str(error), "comma-separated rows"))
+
+
+def _row(fields: Sequence[str], source: str, line: int) -> AvaRow:
+    video, time, *box, label, entity = fields[: len(COLUMNS)]
+    score = fields[-1] if len(fields) > len(COLUMNS) else ""
+    # Interned, since every track repeats its ids and most tracks repeat each other's timestamps.
+    video, time, label, entity = map(intern, (video, time, label, entity))
+    return AvaRow(video, time, ",".join(box), label, entity, score, source, line)
 
 
 def _header(path: Path, row: list[str], columns: tuple[str, ...], violations: list[Violation]) -> list[int] | None:
@@ -194,36 +222,23 @@ def _file_violation(path: Path, code: ViolationCode, found: str, required: str) 
     return Violation(code=code, source=path.name, found=found, required=required, hint=hint)
 
 
-def _fault(record: _Record, labels: Collection[str] | None) -> Violation | None:
-    video, time, *box, label, entity = record.fields[: len(COLUMNS)]
+def _fault(row: AvaRow, labels: Collection[str] | None) -> Violation | None:
     hint = "Take the row from the release again."
-    if not video or not entity:
-        found = "no video_id" if not video else "no entity_id"
-        return record.violation(ViolationCode.SAMPLE_ID_INVALID, None, found, "both", hint)
-    if not _TIMESTAMP.fullmatch(time):
-        return record.violation(ViolationCode.ROW_MALFORMED, COLUMNS[1], repr(time), "seconds as a decimal", hint)
-    if wrong := [value for value in box if not _NUMBER.fullmatch(value)]:
-        return record.violation(ViolationCode.ROW_MALFORMED, "entity_box", repr(wrong[0]), "four numbers", hint)
-    if labels is not None and label not in labels:
+    if not row.video_id or not row.entity_id:
+        found = "no entity_id" if row.video_id else "no video_id"
+        return row.violation(ViolationCode.SAMPLE_ID_INVALID, None, found, "both", hint)
+    if not _TIMESTAMP.fullmatch(row.timestamp):
+        found, required = repr(row.timestamp), "seconds as a decimal"
+        return row.violation(ViolationCode.ROW_MALFORMED, "frame_timestamp", found, required, hint)
+    if not _BOX.fullmatch(row.box):
+        return row.violation(ViolationCode.ROW_MALFORMED, "entity_box", repr(row.box), "four numbers", hint)
+    if labels is not None and row.label not in labels:
         required = f"one of {', '.join(labels)}"
-        return record.violation(ViolationCode.LABELS_INVALID, "label", repr(label), required, hint)
+        return row.violation(ViolationCode.LABELS_INVALID, "label", repr(row.label), required, hint)
     return None
 
 
-def _places(records: Sequence[_Record], violations: list[Violation]) -> Mapping[str, npt.NDArray[np.int64]]:
-    """Rows of each entity in order of time; two rows of one entity and time become a violation."""
-    rows_of: defaultdict[str, list[tuple[Decimal, int]]] = defaultdict(list)
-    for row, record in enumerate(records):
-        rows_of[record.fields[_ENTITY]].append((Decimal(record.fields[_TIME]), row))
-    for timed in rows_of.values():
-        timed.sort()
-        for (earlier, first), (later, second) in pairwise(timed):
-            if earlier == later:
-                seen, record = records[first], records[second]
-                found = f"{record.fields[_TIME]}, and {seen.fields[_TIME]} on row {seen.line} of {seen.source}"
-                hint = "Drop one of the two; timestamps are compared by value."
-                code = ViolationCode.SAMPLE_ID_DUPLICATE
-                violations.append(
-                    record.violation(code, COLUMNS[_TIME], found, "one row an entity and timestamp", hint)
-                )
-    return {entity: np.array([row for _, row in timed], np.int64) for entity, timed in rows_of.items()}
+def _repeated(row: AvaRow, earlier: AvaRow) -> Violation:
+    found = f"{row.timestamp}, and {earlier.timestamp} on row {earlier.line} of {earlier.source}"
+    required, hint = "one row an entity and timestamp", "Drop one of the two; timestamps compare by value."
+    return row.violation(ViolationCode.SAMPLE_ID_DUPLICATE, "frame_timestamp", found, required, hint)

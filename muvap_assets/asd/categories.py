@@ -120,10 +120,12 @@ def average_precision_by_category(
     """
     labels, values = truth.labels, finite_scores(scores)
     overall = ava_average_precision(labels, values, labels_known=truth.labels_known)
-    placed = {video: categories_of(video, division) for video in dict.fromkeys(truth.rows.video_ids)}
+    placed = {
+        video: categories_of(video, division) for video in dict.fromkeys(row.video_id for row in truth.table.rows)
+    }
     categories = {}
     for category in division:
-        inside = np.array([category in placed[video] for video in truth.rows.video_ids], np.bool_)
+        inside = np.array([category in placed[row.video_id] for row in truth.table.rows], np.bool_)
         categories[category] = ava_average_precision(labels[inside], values[inside], labels_known=truth.labels_known)
     return CategoryReport(
         overall=overall,

@@ -9,11 +9,11 @@ twice, short or long is refused, all of them in one message, and nothing is writ
 timestamps is matched by them, by exact decimal value (``2`` is ``2.0``); one that does not has its frames in order of
 time, as packs do.
 
-    >>> rows = AvaRows(
-    ...     video_ids=("v", "v"), timestamps=("0.04", "0.00"), boxes=(("0", "0", "1", "1"),) * 2, entity_ids=("v:1",) * 2,
-    ...     labels=("SPEAKING_AUDIBLE", "NOT_SPEAKING"), scores=(), places={"v:1": np.array([1, 0])},
-    ... )
-    >>> truth = GroundTruth(rows=rows, labels_known=True)
+    >>> rows = [
+    ...     AvaRow("v", "0.04", "0,0,1,1", "SPEAKING_AUDIBLE", "v:1", "", "val.csv", 1),
+    ...     AvaRow("v", "0.00", "0,0,1,1", "NOT_SPEAKING", "v:1", "", "val.csv", 2),
+    ... ]
+    >>> truth = GroundTruth(table=AvaTable.of(rows), labels_known=True)
     >>> truth.align([TrackScores(entity_id="v:1", scores=[0.1, 0.9])]).tolist()
     [0.9, 0.1]
 
@@ -28,13 +28,23 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.ava_rows import COLUMNS, LABELS, SCORE_COLUMN, SPEAKING, AvaRows, parse_timestamp, read_rows
+from muvap_assets.asd.ava_rows import (
+    COLUMNS,
+    LABELS,
+    SCORE_COLUMN,
+    SPEAKING,
+    AvaRow,
+    AvaTable,
+    parse_timestamp,
+    read_table,
+)
 from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.errors import ValidationError, Violation, ViolationCode
 
@@ -59,16 +69,16 @@ class TrackScores:
 class GroundTruth:
     """Annotated rows in the order of their file. ``labels_known`` is false where the file carries filler."""
 
-    rows: AvaRows
+    table: AvaTable
     labels_known: bool
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.table)
 
     @property
     def labels(self) -> npt.NDArray[np.uint8]:
         """uint8 [rows], 1 where the face speaks audibly; 0 for labels outside the vocabulary, which filler may have."""
-        return np.array([LABELS.get(label, 0) for label in self.rows.labels], np.uint8)
+        return np.array([LABELS.get(row.label, 0) for row in self.table.rows], np.uint8)
 
     def align(self, tracks: Iterable[TrackScores]) -> npt.NDArray[np.floating[Any]]:
         """One score a row, [rows], in the order of the rows.
@@ -96,7 +106,7 @@ class GroundTruth:
 
     def _places_of(self, track: TrackScores) -> npt.NDArray[np.int64]:
         """The row of each frame of a track without fault."""
-        rows = self.rows.places[track.entity_id]
+        rows = self.table.places[track.entity_id]
         if track.timestamps is None:
             return rows
         by_time = sorted(range(len(track.timestamps)), key=[Decimal(text) for text in track.timestamps].__getitem__)
@@ -105,7 +115,7 @@ class GroundTruth:
         return placed
 
     def _faults(self, track: TrackScores, *, seen: bool) -> Sequence[Violation]:
-        entity, rows = track.entity_id, self.rows.places.get(track.entity_id)
+        entity, rows = track.entity_id, self.table.places.get(track.entity_id)
         if seen:
             code = ViolationCode.SAMPLE_ID_DUPLICATE
             return [_violation(code, entity, "given more than once", "one track", "Score each track once.")]
@@ -126,7 +136,7 @@ class GroundTruth:
 
     def _timestamp_fault(self, entity: str, timestamps: Sequence[str]) -> Violation | None:
         times = [parse_timestamp(str(text)) for text in timestamps]
-        known = set(self.rows.times_of(entity))
+        known = {Decimal(row.timestamp) for row in self.table.of_entity(entity)}
         taken: set[Decimal] = set()
         for text, time in zip(timestamps, times, strict=True):
             if time is None or time not in known or time in taken:
@@ -143,7 +153,7 @@ class GroundTruth:
         hint = "Score every track; one left out must not move the others."
         return [
             _violation(ViolationCode.COUNT_MISMATCH, entity, "no scores", f"{len(rows)}, one a row", hint)
-            for entity, rows in self.rows.places.items()
+            for entity, rows in self.table.places.items()
             if entity not in given
         ]
 
@@ -160,14 +170,14 @@ def read_ground_truth(paths: Path | Sequence[Path], *, labels_known: bool) -> Gr
             timestamp; everything together, by row.
     """
     files = [paths] if isinstance(paths, Path) else list(paths)
-    rows = read_rows(files, labels=LABELS if labels_known else None, with_scores=False)
-    return GroundTruth(rows=rows, labels_known=labels_known)
+    table = read_table(files, labels=LABELS if labels_known else None, with_scores=False)
+    return GroundTruth(table=table, labels_known=labels_known)
 
 
 def write_predictions(path: Path, truth: GroundTruth, tracks: Iterable[TrackScores], *, header: bool = False) -> None:
     """Write the official prediction file: the rows of ``truth`` in their order and text, label SPEAKING_AUDIBLE, a score.
 
-    Scores are written with the fewest digits that read back as the same number. The file is replaced in one step.
+    Scores are written with the fewest digits that read back as the same number of their dtype. The file is replaced in one step.
 
     Args:
         path: the file; its folder exists.
@@ -179,7 +189,6 @@ def write_predictions(path: Path, truth: GroundTruth, tracks: Iterable[TrackScor
         ValidationError: not exactly one finite score a row, as :meth:`GroundTruth.align` says; nothing is written then.
     """
     scores = truth.align(tracks).astype(str).tolist()
-    rows = truth.rows
     scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
         with scratch.open("w", encoding="utf-8", newline="") as stream:
@@ -187,10 +196,8 @@ def write_predictions(path: Path, truth: GroundTruth, tracks: Iterable[TrackScor
             if header:
                 writer.writerow((*COLUMNS, SCORE_COLUMN))
             writer.writerows(
-                (video, time, *box, SPEAKING, entity, score)
-                for video, time, box, entity, score in zip(
-                    rows.video_ids, rows.timestamps, rows.boxes, rows.entity_ids, scores, strict=True
-                )
+                (row.video_id, row.timestamp, *row.box.split(","), SPEAKING, row.entity_id, score)
+                for row, score in zip(truth.table.rows, scores, strict=True)
             )
         scratch.replace(path)
     finally:
@@ -206,57 +213,45 @@ def read_predictions(path: Path, truth: GroundTruth) -> npt.NDArray[np.float64]:
         ValidationError: the file is malformed, a label is another than SPEAKING_AUDIBLE, a score is not finite, a box
             differs, or there is not exactly one row for each row of ``truth``.
     """
-    rows = read_rows([path], labels=(SPEAKING,), with_scores=True)
-    scores, violations = _parse_scores(path, rows)
-    if violations:
-        raise ValidationError(path.name, violations)
-    aligned = truth.align(
-        TrackScores(entity_id=entity, scores=scores[places], timestamps=[rows.timestamps[row] for row in places])
-        for entity, places in rows.places.items()
-    )
-    if violations := _box_faults(path, rows, truth):
-        raise ValidationError(path.name, violations)
+    table = read_table([path], labels=(SPEAKING,), with_scores=True)
+    if faults := [fault for row in table.rows if (fault := _score_fault(row))]:
+        raise ValidationError(path.name, faults)
+    tracks = []
+    for entity in table.places:
+        rows = table.of_entity(entity)
+        scores, timestamps = [float(row.score) for row in rows], [row.timestamp for row in rows]
+        tracks.append(TrackScores(entity_id=entity, scores=scores, timestamps=timestamps))
+    aligned = truth.align(tracks)
+    if faults := _box_faults(table, truth.table):
+        raise ValidationError(path.name, faults)
     return aligned.astype(np.float64)
 
 
-def _parse_scores(path: Path, rows: AvaRows) -> tuple[npt.NDArray[np.float64], list[Violation]]:
-    scores, violations = np.full(len(rows), np.nan), []
-    for row, text in enumerate(rows.scores):
-        try:
-            scores[row] = float(text)
-        except ValueError:
-            violations.append(_score_violation(path, rows, row, repr(text)))
-        else:
-            if not np.isfinite(scores[row]):
-                violations.append(_score_violation(path, rows, row, text))
-    return scores, violations
+def _score_fault(row: AvaRow) -> Violation | None:
+    try:
+        finite = isfinite(float(row.score))
+    except ValueError:
+        finite = False
+    if finite:
+        return None
+    found, hint = repr(row.score), "Write the predictions again."
+    return row.violation(ViolationCode.ROW_MALFORMED, SCORE_COLUMN, found, "a finite number", hint)
 
 
-def _score_violation(path: Path, rows: AvaRows, row: int, found: str) -> Violation:
-    return Violation(
-        code=ViolationCode.ROW_MALFORMED,
-        source=path.name,
-        sample_id=rows.entity_ids[row],
-        field=SCORE_COLUMN,
-        found=f"{found} at {rows.timestamps[row]}",
-        required="a finite number",
-        hint="Write the predictions again.",
-    )
+def _box_faults(predicted: AvaTable, annotated: AvaTable) -> list[Violation]:
+    """Rows whose box is not the annotated one; both tables have the same entities and times."""
+    faults = []
+    for entity in predicted.places:
+        for row, truth in zip(predicted.of_entity(entity), annotated.of_entity(entity), strict=True):
+            if row.box != truth.box and not _same_box(row.box, truth.box):
+                hint = "Predictions repeat the boxes of the ground truth, as write_predictions does."
+                faults.append(row.violation(ViolationCode.ROW_MALFORMED, "entity_box", row.box, truth.box, hint))
+    return faults
 
 
-def _box_faults(path: Path, rows: AvaRows, truth: GroundTruth) -> list[Violation]:
-    """Rows of a complete prediction file whose box is not the annotated one, by entity in order of time."""
-    violations = []
-    for entity, places in rows.places.items():
-        truth_rows = truth.rows.places[entity]
-        given = np.array([rows.boxes[row] for row in places], np.float64)
-        annotated = np.array([truth.rows.boxes[row] for row in truth_rows], np.float64)
-        for frame in np.flatnonzero((np.abs(given - annotated) > _BOX_TOLERANCE).any(axis=1)):
-            found = f"box {', '.join(rows.boxes[places[frame]])} at {rows.timestamps[places[frame]]}"
-            required = ", ".join(truth.rows.boxes[truth_rows[frame]])
-            hint = f"Write the boxes of the ground truth, as {path.name} would have from write_predictions."
-            violations.append(_violation(ViolationCode.ROW_MALFORMED, entity, found, required, hint))
-    return violations
+def _same_box(first: str, second: str) -> bool:
+    pairs = zip(first.split(","), second.split(","), strict=True)
+    return all(abs(float(a) - float(b)) <= _BOX_TOLERANCE for a, b in pairs)
 
 
 def _violation(code: ViolationCode, entity: str, found: str, required: str, hint: str) -> Violation:
