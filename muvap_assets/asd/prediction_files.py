@@ -135,7 +135,7 @@ class GroundTruth:
         return [fault] if fault else []
 
     def _timestamp_fault(self, entity: str, timestamps: Sequence[str]) -> Violation | None:
-        times = [parse_timestamp(str(text)) for text in timestamps]
+        times = [parse_timestamp(text) for text in timestamps]
         known = {Decimal(row.timestamp) for row in self.table.of_entity(entity)}
         taken: set[Decimal] = set()
         for text, time in zip(timestamps, times, strict=True):
@@ -177,7 +177,8 @@ def read_ground_truth(paths: Path | Sequence[Path], *, labels_known: bool) -> Gr
 def write_predictions(path: Path, truth: GroundTruth, tracks: Iterable[TrackScores], *, header: bool = False) -> None:
     """Write the official prediction file: the rows of ``truth`` in their order and text, label SPEAKING_AUDIBLE, a score.
 
-    Scores are written with the fewest digits that read back as the same number of their dtype. The file is replaced in one step.
+    Scores are written with the fewest digits that read back as the same number of their dtype. The file is replaced in
+    one step.
 
     Args:
         path: the file; its folder exists.

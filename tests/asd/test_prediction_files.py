@@ -91,6 +91,14 @@ def test_a_combined_table_with_a_header_is_the_same_ground_truth(tmp_path, truth
     assert again.labels.tolist() == truth.labels.tolist()
 
 
+def test_a_table_from_a_spreadsheet_with_a_mark_and_other_line_ends_is_read_too(tmp_path, truth):
+    text = "\r\n".join(",".join(row) for row in (COLUMNS, *ROWS)) + "\r\n\r\n"
+    (tmp_path / "bom.csv").write_text("\ufeff" + text, encoding="utf-8", newline="")
+    again = read_ground_truth(tmp_path / "bom.csv", labels_known=True)
+    assert [row[:6] for row in again.table.rows] == [row[:6] for row in truth.table.rows]
+    assert [row.line for row in again.table.rows] == [2, 3, 4, 5, 6]
+
+
 def test_one_table_a_video_makes_one_ground_truth_in_the_order_given(tmp_path):
     files = [write_csv(tmp_path / f"{i}.csv", rows) for i, rows in enumerate((ROWS[3:], ROWS[:3]))]
     truth = read_ground_truth(files, labels_known=True)
@@ -117,6 +125,13 @@ def test_missing_extra_repeated_short_and_unusable_tracks_are_refused_and_nothin
     assert [*found(error)] == [(code, entity)]
     assert found(error)[code, entity].startswith(what)
     assert [path.name for path in tmp_path.iterdir()] == ["truth.csv"]
+
+
+def test_a_file_that_cannot_be_replaced_leaves_nothing_behind(tmp_path, truth):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        write_predictions(tmp_path / "folder", truth, tracks())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "truth.csv"]
 
 
 def test_everything_wrong_with_the_scores_is_said_at_once(truth):

@@ -162,6 +162,18 @@ def test_pairs_of_patterns_are_numbered_in_order_and_there_are_136():
     assert targets._pair_index(high, low).tolist() == list(range(136))
 
 
+@pytest.mark.parametrize("speakers", [2, 3, 4])
+def test_role_relative_classes_are_right_for_every_mix_of_patterns(speakers):
+    # Bins of one frame, so that random frames pass through all patterns of all speakers.
+    window = ProjectionWindow(bins_sec=(1, 1, 1, 1), num_hist_bins=2, frame_hz=1)
+    activity = np.random.default_rng(speakers).integers(0, 2, (speakers, 1500))
+    classes = role_relative(activity, window)
+    rows = activity.tolist()
+    expected = [slow_role_relative([r[t - 1 : t + 3] for r in rows], window, 1) for t in range(1, 1498)]
+    assert classes[1:1498].tolist() == expected
+    assert speakers > 2 or len(set(expected)) > 130
+
+
 def test_a_silent_room_has_class_zero_and_ties_go_to_the_first_speaker():
     assert role_relative(np.zeros((3, 4), np.uint8)).tolist() == [0] * 4
     # The first two speak alike, the third is silent: current is 0, next is 1, never 0 twice.
