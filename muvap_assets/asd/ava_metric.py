@@ -7,7 +7,7 @@ recall. Without ties this is the official computation.
 **Ties.** The official script ranks rows of one score by whatever order its sort leaves, so that the number depends on
 the row order. Here rows of one score enter together: no order of the rows changes the value. It is the lowest that the
 official script can print for these scores, with negatives ahead of positives in every tie; ``highest`` is the most, with
-positives ahead. Both are reported, and how many rows share their score.
+positives ahead. Both are reported, and how many rows share their score; above the model rate lifted scores always do.
 
     >>> tied = ava_average_precision([1, 0, 1, 0], [0.5, 0.5, 0.5, 0.5], labels_known=True)
     >>> tied.value, tied.highest, tied.tied_rows

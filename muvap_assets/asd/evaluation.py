@@ -1,18 +1,17 @@
 """Scores on the annotation's own frames, and the whole way from a pack to the official number.
 
     model frames    |  s0 |  s1 |  s2 |  s3 |        one score each, at model_fps
-                       |     |     |     |
     native frames   |s0|s0|s1|s1|s2|s2|s3|s3|        one score each, at source_fps (50 here)
 
 A worked example, from the model to average precision:
 
     truth = read_ground_truth(Path("val_orig.csv"), labels_known=True)
-    tracks = [
-        TrackScores(entity_id=sample.entry.sample_id, scores=lift(model(sample), len(sample.labels), sample.source_fps))
-        for sample in PackReader(pack)
-    ]
-    write_predictions(Path("val_res.csv"), truth, tracks)
-    print(ava_average_precision(truth.labels, truth.align(tracks), labels_known=truth.labels_known).value)
+    tracks = []
+    for sample in PackReader(pack):
+        native = lift(model(sample), len(sample.labels), sample.source_fps)
+        tracks.append(TrackScores(entity_id=sample.entry.sample_id, scores=native))
+    write_predictions(Path("upload.csv"), truth, tracks)
+    print(ava_average_precision(truth.labels, truth.align(tracks), labels_known=truth.labels_known))
 
 ``ava_metric.py`` holds the metric, ``prediction_files.py`` ground truth and official files, ``categories.py`` the
 report by category.
