@@ -12,9 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import asd_memory
+from benchmarks import asd_loading, asd_memory
 
-SUITES: dict[str, Callable[[Path], Iterator[dict[str, object]]]] = {"asd_memory": asd_memory.measure}
+SUITES: dict[str, Callable[[Path], Iterator[dict[str, object]]]] = {
+    "asd_memory": asd_memory.measure,
+    "asd_loading": asd_loading.measure,
+}
 
 
 def missed(record: dict[str, object]) -> list[str]:

@@ -22,7 +22,7 @@ class Stream(IntEnum):
 
     CHUNK_GRID = 1
     ITEM_ORDER = 2
-    FIRST_BATCH = 3
+    BATCH_SIZE = 3
     STEP_ORDER = 4
     RANK_ORDER = 5
 

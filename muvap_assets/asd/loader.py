@@ -278,11 +278,12 @@ class _TrackTargets:
         self._kept: dict[int, npt.NDArray[Any]] = {}
         self._kept_bytes = 0
         example = np.asarray(make(np.zeros(1, np.uint8)))
-        if example.shape[:1] != (1,):
-            raise _targets_error("one frame", example.shape, "[1, ...]")
+        if example.shape[:1] != (1,) or example.dtype.kind not in "biuf":
+            found = f"{example.dtype} {list(example.shape)}"
+            raise _targets_error("one frame", found, "numbers [1, ...]")
         self.shape = example.shape[1:]
         self._dtype = example.dtype
-        self.dtype = torch.from_numpy(example).dtype
+        self.dtype = torch.from_numpy(np.empty(0, example.dtype)).dtype
 
     def of(self, track: int) -> npt.NDArray[Any]:
         """[model_frames, ...]"""
