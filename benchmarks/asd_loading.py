@@ -18,7 +18,7 @@ from benchmarks.measure import run_fresh
 TRACKS, SIZE, MEDIAN_FRAMES, SIGMA = 300, 112, 64, 0.8
 RATES = ("25", "24", "29.97", "30", "23.976")
 WINDOW, CONTEXT = 250, 50
-ROUNDS = 3
+ROUNDS, ENOUGH_SEC = (2, 5), 12
 
 
 def write_pack_of_noise(folder: str) -> int:
@@ -122,17 +122,19 @@ def evaluation(pack: str, workers: str) -> dict[str, Any]:
 
 
 def _in_turn(sides: Mapping[str, Iterable[Any]], frames: int) -> dict[str, Any]:
-    """The median of :data:`ROUNDS` passes each, after one that is not counted: it starts workers and maps files."""
+    """The median of a few passes each, after one that is not counted: it starts workers and maps files."""
     import torch
 
     torch.set_num_threads(1)
     seconds: dict[str, list[float]] = {name: [] for name in sides}
-    for turn in range(ROUNDS + 1):
+    fewest, most = ROUNDS
+    began = time.perf_counter()
+    for turn in range(most + 1):
         for name, loader in sides.items():
-            spent = epoch_seconds(loader)
-            if turn:
-                seconds[name].append(spent)
-    return {"frames": frames, **{name: float(np.median(values)) for name, values in seconds.items()}}
+            seconds[name].append(epoch_seconds(loader))
+        if turn >= fewest and time.perf_counter() - began > ENOUGH_SEC:
+            break
+    return {"frames": frames, **{name: float(np.median(values[1:])) for name, values in seconds.items()}}
 
 
 def measure(scratch: Path) -> Iterator[dict[str, object]]:

@@ -54,11 +54,13 @@ class PrefetchLoader:
             pin_memory: page-locked blocks, for copies to a GPU that run beside it.
 
         Raises:
-            ConfigError: a number is not positive.
+            ConfigError: a number is not positive, or memory is to be page-locked where there is no GPU.
         """
         for name, value in (("threads", threads), ("depth", depth), ("keep", keep)):
             if value < 1:
                 raise ConfigError(f"{name} {value}; required: at least 1. Leave it out for the default.")
+        if pin_memory and not torch.cuda.is_available():
+            raise ConfigError("pin_memory: no GPU is available; required: one to lock memory for. Leave it out.")
         self.dataset, self.batch_sampler = dataset, batch_sampler
         self._threads, self._depth, self._keep, self._pinned = threads, depth, keep, pin_memory
         self._consumed: int | None = None

@@ -206,6 +206,37 @@ def test_a_number_of_the_prefetch_loader_that_is_not_positive_is_refused(pack, n
         PrefetchLoader(*training(pack), **{name: 0})
 
 
+def test_page_locked_memory_is_not_filled_again_before_its_copies_are_done(pack, monkeypatch):
+    from muvap_assets.asd import prefetch
+
+    with pytest.raises(ConfigError, match="pin_memory: no GPU is available"):
+        PrefetchLoader(*training(pack), pin_memory=True)
+    happened = []
+
+    class Event:
+        def record(self):
+            happened.append(("recorded", self))
+
+        def synchronize(self):
+            happened.append(("waited", self))
+
+    class Block(prefetch.BatchBlock):
+        def __init__(self, *, pinned):
+            super().__init__()
+            assert pinned
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(prefetch, "BatchBlock", Block)
+    dataset, sampler = training(pack)
+    count = len(kept(PrefetchLoader(dataset, sampler, pin_memory=True, depth=2)))
+    recorded = [event for what, event in happened if what == "recorded"]
+    waited = [event for what, event in happened if what == "waited"]
+    assert len(recorded) == count
+    assert waited == recorded[: len(waited)]
+    assert len(waited) == count - 3  # all but the first of each of the three blocks
+
+
 # --- restarts ---
 
 
