@@ -244,8 +244,10 @@ class PackedASDDataset(Dataset[ASDBatch]):
         count = max(min(self._samples(stop - first), sounding), 0)
         begin += int(self.tracks.audio_offset[track])
         stored = self.tracks.arrays(int(self.tracks.shard[track])).audio[begin : begin + count]
-        np.multiply(stored, self._factor[track], out=out[:count])
-        out[:count] += self._addend[track]
+        sounding_part = out[:count]
+        sounding_part[:] = stored
+        sounding_part *= self._factor[track]
+        sounding_part += self._addend[track]
         out[count:] = 0
 
     def _read_frames(
