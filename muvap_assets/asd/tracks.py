@@ -1,7 +1,6 @@
 """The samples of one or more packs as columns, and their mapped arrays: what the loader reads from, and nothing of how.
 
-Arrays are mapped through torch, which closes the file once it is mapped: a process holds one open file a pack, however many
-shards there are.
+A process holds one open file a pack, however many shards there are.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
-import torch
 
 from muvap_assets.asd.levels import FULL_SCALE, LoudnessTarget
+from muvap_assets.asd.mapping import map_npy
 from muvap_assets.asd.packs.layout import ARROW_FILE, AUDIO_FILE, FACES_FILE, LABELS_FILE, PackFormatError, shard_name
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.timeline import FrameRate, source_indices
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
-from muvap_assets.media.npy import read_npy_header
 
 _INT64_MAX = 2**63 - 1
 
@@ -100,7 +98,7 @@ class Tracks:
         if shard not in self._arrays:
             folder = self._folders[shard]
             self._arrays[shard] = ShardArrays(
-                *(_map_npy(folder / name) for name in (FACES_FILE, AUDIO_FILE, LABELS_FILE))
+                *(map_npy(folder / name) for name in (FACES_FILE, AUDIO_FILE, LABELS_FILE))
             )
         return self._arrays[shard]
 
@@ -195,11 +193,3 @@ def _rates(readers: Sequence[PackReader]) -> tuple[list[FrameRate], npt.NDArray[
 def _join(columns: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """One array; that of a single pack stays mapped."""
     return columns[0] if len(columns) == 1 else np.concatenate(columns)
-
-
-def _map_npy(path: Path) -> npt.NDArray[Any]:
-    header = read_npy_header(path)
-    memory = torch.from_file(str(path), shared=False, size=header.file_bytes, dtype=torch.uint8).numpy()
-    array = memory[header.data_offset :].view(header.dtype).reshape(header.shape)
-    array.flags.writeable = False
-    return array
