@@ -1,0 +1,141 @@
+"""The per-category report of WASD: the official metric overall and within each of its five categories.
+
+``dataset_division.txt`` lists recordings below headings:
+
+    # OC              or, in older releases,   # Interview
+    G16p2gY-26M                                G16p2gY-26M
+
+A listed id stands for the video of that very id, and for its cuts ``<id>_<start>-<end>``, as WASD's ``video_id`` names
+them; nothing else. (The official script takes every video whose id *contains* a listed one.) A recording listed below
+two headings counts in both, as it does there, and the report names it; the released file has one.
+
+Source: ``eval/dataset_division.txt`` and ``eval/wasd_metadata.csv`` of the WASD release.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from muvap_assets.asd.ava_metric import AveragePrecision, ava_average_precision
+from muvap_assets.asd.evaluation import finite_scores
+from muvap_assets.asd.prediction_files import GroundTruth
+from muvap_assets.errors import ValidationError, Violation, ViolationCode
+
+_CUT = re.compile(r"_[0-9]+-[0-9]+$")
+
+
+class Category(StrEnum):
+    """The categories of WASD, easiest first."""
+
+    OPTIMAL_CONDITIONS = "OC"
+    SPEECH_IMPAIRMENT = "SI"
+    FACE_OCCLUSION = "FO"
+    HUMAN_VOICE_NOISE = "HVN"
+    SURVEILLANCE_SETTINGS = "SS"
+
+
+HEADINGS: Mapping[str, Category] = {
+    **{str(category).casefold(): category for category in Category},
+    "interview": Category.OPTIMAL_CONDITIONS,
+    "debate": Category.SPEECH_IMPAIRMENT,
+    "podcast": Category.FACE_OCCLUSION,
+    "react": Category.HUMAN_VOICE_NOISE,
+    "police": Category.SURVEILLANCE_SETTINGS,
+}
+"""Both heading sets in lower case; headings are compared without regard to case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CategoryReport:
+    """The metric over all rows and within each category of the division.
+
+    ``unlisted`` are videos of the ground truth below no heading: they count in ``overall`` alone. ``shared`` are videos
+    that count in more than one category.
+    """
+
+    overall: AveragePrecision
+    categories: Mapping[Category, AveragePrecision]
+    unlisted: tuple[str, ...]
+    shared: tuple[str, ...]
+
+
+def read_division(path: Path) -> Mapping[Category, frozenset[str]]:
+    """The ids below each heading of a ``dataset_division.txt``, of either heading set.
+
+    Raises:
+        ValidationError: it cannot be read or is empty, a heading is unknown, or an id stands above the first heading.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValidationError(path.name, [_violation(path, None, f"unreadable ({error})", "a text file")]) from error
+    violations: list[Violation] = []
+    division: dict[Category, set[str]] = {}
+    ids: set[str] | None = None
+    for line, text in enumerate((line.strip() for line in lines), 1):
+        if text.startswith("#"):
+            category = HEADINGS.get(text.lstrip("#").strip().casefold())
+            if category is None:
+                violations.append(_violation(path, line, f"heading {text!r}", f"one of {', '.join(HEADINGS)}"))
+            ids = set() if category is None else division.setdefault(category, set())
+        elif text and ids is None:
+            violations.append(_violation(path, line, f"{text!r} above any heading", "a heading such as # OC first"))
+        elif text and ids is not None:
+            ids.add(text)
+    if not division and not violations:
+        violations.append(_violation(path, None, "nothing", "headings and the ids below them"))
+    if violations:
+        raise ValidationError(path.name, violations)
+    return {category: frozenset(division[category]) for category in Category if category in division}
+
+
+def categories_of(video_id: str, division: Mapping[Category, frozenset[str]]) -> tuple[Category, ...]:
+    """The categories that list a video, by its exact id or as a cut of a recording."""
+    recording = _CUT.sub("", video_id)
+    return tuple(category for category, ids in division.items() if video_id in ids or recording in ids)
+
+
+def average_precision_by_category(
+    truth: GroundTruth, scores: npt.ArrayLike, division: Mapping[Category, frozenset[str]]
+) -> CategoryReport:
+    """The official metric over all rows and within each category.
+
+    Args:
+        truth: the ground truth of one split.
+        scores: real [rows], as ``truth.align`` gives them.
+        division: the ids of each category, as :func:`read_division` gives them.
+
+    Returns:
+        A category none of whose videos are in ``truth`` has no rows and an undefined value.
+
+    Raises:
+        ValidationError: labels are unknown, a score is not finite, or there is not one a row.
+    """
+    labels, values = truth.labels, finite_scores(scores)
+    overall = ava_average_precision(labels, values, labels_known=truth.labels_known)
+    placed = {
+        video: categories_of(video, division) for video in dict.fromkeys(row.video_id for row in truth.table.rows)
+    }
+    categories = {}
+    for category in division:
+        inside = np.array([category in placed[row.video_id] for row in truth.table.rows], np.bool_)
+        categories[category] = ava_average_precision(labels[inside], values[inside], labels_known=truth.labels_known)
+    return CategoryReport(
+        overall=overall,
+        categories=categories,
+        unlisted=tuple(video for video, listed in placed.items() if not listed),
+        shared=tuple(video for video, listed in placed.items() if len(listed) > 1),
+    )
+
+
+def _violation(path: Path, line: int | None, found: str, required: str) -> Violation:
+    hint = "Take dataset_division.txt from the release that the ground truth belongs to."
+    code = ViolationCode.ROW_MALFORMED if line else ViolationCode.FILE_UNREADABLE
+    return Violation(code=code, source=path.name, row=line, found=found, required=required, hint=hint)
