@@ -76,9 +76,9 @@ def read_npy_header(path: Path) -> NpyHeader:
 
 def _parse(start: bytes, file_bytes: int) -> NpyHeader:
     """Read the header's text as text: numpy evaluates it, which threads must not do at the same time (CPython gh-106905)."""
-    version, length_bytes = tuple(start[6:8]), {(1, 0): 2, (2, 0): 4}.get(tuple(start[6:8]))
+    length_bytes = {b"\x01\x00": 2, b"\x02\x00": 4}.get(start[6:8])
     if length_bytes is None:
-        raise NpyError(f"a .npy file of format {version}")
+        raise NpyError(f"a .npy file of format {tuple(start[6:8])}")
     first = 8 + length_bytes
     end = first + int.from_bytes(start[8:first], "little")
     if len(start) < end:
