@@ -6,6 +6,7 @@
       reports/<line>/<artifact>/<partition>/     what the last run found, also when it published nothing
       row_store/                                 encoded parts and rows by content: rebuilds make only what is missing
       cache/                                     counts and digests of media and weights, safe to lose
+      journal/<line>/<artifact>/<partition>.jsonl  when which version became current
       .staging/                                  private folders of runs in progress, on the same file system
 
 Knows nothing of Dagster, and touches no file.
@@ -69,6 +70,11 @@ class Artifact:
     def staging(self) -> Path:
         """Where private folders of runs in progress lie, on the same file system as :attr:`folder`."""
         return self.root / ".staging"
+
+    @property
+    def journal(self) -> Path:
+        """Which version became current when, outside the published tree; its lock orders whoever changes the artifact."""
+        return self.root / "journal" / self.line / self.name / f"{self.partition}.jsonl"
 
     @property
     def label(self) -> str:
