@@ -129,3 +129,12 @@ class Layout:
     def cache(self) -> Path:
         """Counts and digests of media and weights; safe to lose."""
         return self.root / "cache"
+
+    @property
+    def pack_cache(self) -> Path:
+        """What the tracks of each pack were made from, so that the next pack copies those unchanged; safe to lose."""
+        return self.cache / "packs"
+
+    def pack_tracks(self, corpus: str, version: str) -> Path:
+        """The same of one version of a corpus's pack."""
+        return self.pack_cache / corpus / f"{version}.json"

@@ -132,4 +132,41 @@ def rollback(artifact: str, partition: str, version: str, data_root: Path) -> No
     click.echo(f"{found.label}: current is version {current_version(found)}, was {before}")
 
 
-COMMANDS = (versions, diff, rollback)
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option(
+    "--keep", type=click.IntRange(min=0), default=3, show_default=True, help="Versions beside the current one."
+)
+@click.option(
+    "--grace-hours",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    help="A version stays this long after another took its place, for readers that opened it.",
+)
+@click.option(
+    "--row-grace-days",
+    type=click.FloatRange(min=0),
+    default=14.0,
+    show_default=True,
+    help="A row no version lists stays this long, for a failed run that comes back for it.",
+)
+@data_root_option
+def maintenance(dry_run: bool, keep: int, grace_hours: float, row_grace_days: float, data_root: Path) -> None:
+    """Remove old versions, what killed runs left, and rows of the row store that no version lists.
+
+    Never what is current, what a standing version lists or links, or what a run is using.
+    """
+    from muvap_assets.retention import DAY_SEC, Retention, maintain
+
+    policy = Retention(keep_versions=keep, grace_sec=grace_hours * 3600, row_grace_sec=row_grace_days * DAY_SEC)
+    report = maintain(_layout(data_root), policy, dry_run=dry_run)
+    for removal in report.removed:
+        click.echo(f"{removal.kind}: {removal.name}: {removal.freed_bytes:,} bytes")
+    for line in report.left:
+        click.echo(f"left: {line}")
+    done = "would be removed" if dry_run else "removed"
+    click.echo(f"{len(report.removed)} {done}, {report.freed_bytes:,} bytes")
+
+
+COMMANDS = (versions, diff, rollback, maintenance)

@@ -37,6 +37,7 @@ from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import plan_row
 from muvap_assets.ref2va.prepare import row_input
 from muvap_assets.ref2va.publication import Assembled, FinishedRow, PublicationOptions, publish_dataset
+from muvap_assets.ref2va.row_retention import in_use
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
 
@@ -174,12 +175,13 @@ def make_encoded_latents(
         )
         return report
 
-    return run_checked(
-        artifact,
-        build=build,
-        check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
-        declared=ENCODE_CHECKS,
-    )
+    with in_use(layout.row_store):
+        return run_checked(
+            artifact,
+            build=build,
+            check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
+            declared=ENCODE_CHECKS,
+        )
 
 
 EMPTY_REPORT = EncodeReport(rows=(), violations=(), encoded={}, reused={}, corrupt=0, encoder="")
@@ -328,7 +330,8 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
             "code_version": INDEX_CODE_VERSION,
         },
     )
-    return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)
+    with in_use(layout.row_store):
+        return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)
 
 
 def _finished(sample: RawSample, row: StandingRow | None, store: RowStore) -> FinishedRow:

@@ -152,10 +152,14 @@ class PackReader:
     def _arrays(self, shard: int) -> tuple[npt.NDArray[Any], ...]:
         if shard not in self._shards:
             folder = self.path / shard_name(shard)
-            # Plain views: every slice of a memmap object pays for its bookkeeping.
-            self._shards[shard] = tuple(
-                np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False)) for name, _, _ in _EXPECTED
-            )
+            try:
+                # Plain views: every slice of a memmap object pays for its bookkeeping.
+                self._shards[shard] = tuple(
+                    np.asarray(np.load(folder / name, mmap_mode="r", allow_pickle=False)) for name, _, _ in _EXPECTED
+                )
+            except FileNotFoundError as error:
+                found = "gone since the pack was opened: maintenance removed this version, or somebody did"
+                raise PackFormatError(folder, found, "the pack as it was opened; open `current` anew") from error
         return self._shards[shard]
 
     def _check_bounds(self, lengths: list[ShardLengths]) -> None:
