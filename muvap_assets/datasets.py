@@ -32,6 +32,7 @@ from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
 
 DATASETS_VARIABLE = "MUVAP_DATASETS"
 Share = Annotated[float, Field(ge=0, le=1)]
+Hours = Annotated[float, Field(gt=0)]
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -50,6 +51,7 @@ class TsvCorpus(_Entry):
     max_rejected_share: Share = 0.05
     max_silent_share: Share = 0.1
     shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
+    max_age_hours: Hours | None = None
 
 
 class Ref2VAEntry(_Entry):
@@ -65,11 +67,14 @@ class Ref2VAEntry(_Entry):
     allow_outside: bool = False
     global_batch_rows: int = 8
     parts: Annotated[int, Field(ge=1, le=999)] = 1
+    max_age_hours: Hours | None = None
 
 
 class Datasets(_Entry):
-    """All of ``datasets.yaml``."""
+    """All of ``datasets.yaml``. ``nightly_cron`` is in UTC; sources are looked at every ``source_poll_sec``."""
 
+    nightly_cron: str = "0 3 * * *"
+    source_poll_sec: Annotated[int, Field(ge=1)] = 15
     corpora: dict[str, TsvCorpus] = {}
     ref2va: dict[str, Ref2VAEntry] = {}
 
