@@ -12,9 +12,12 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import asd_memory
+from benchmarks import asd_memory, asd_repack
 
-SUITES: dict[str, Callable[[Path], Iterator[dict[str, object]]]] = {"asd_memory": asd_memory.measure}
+SUITES: dict[str, Callable[[Path], Iterator[dict[str, object]]]] = {
+    "asd_memory": asd_memory.measure,
+    "asd_repack": asd_repack.measure,
+}
 
 
 def missed(record: dict[str, object]) -> list[str]:

@@ -50,7 +50,9 @@ from muvap_assets.asd.packs.layout import (
     write_header,
     write_index,
 )
+from muvap_assets.asd.packs.origins import faces_origin
 from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, plan_shards
+from muvap_assets.asd.packs.reuse import Reuse, TrackCopier
 from muvap_assets.asd.timeline import model_frame_count
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.media.faces import load_decoder
@@ -72,7 +74,7 @@ class Levels(Protocol):
     def peak(self) -> float: ...
 
 
-def write_pack(
+def write_pack(  # noqa: PLR0913 - all but three have a default or a name that says it
     folder: Path,
     clips: Sequence[Clip],
     root: Path,
@@ -81,6 +83,7 @@ def write_pack(
     inputs: Mapping[str, str],
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
+    reuse: Reuse | None = None,
     progress: Progress = no_progress,
 ) -> PackHeader:
     """Pack ``clips`` in their order into ``folder``, which is empty.
@@ -93,6 +96,7 @@ def write_pack(
         inputs: versions of the artifacts this is made from, for the provenance.
         shard_bytes: about how large a shard becomes.
         workers: threads that decode; all cores where not given. The bytes are the same.
+        reuse: an earlier pack whose unchanged tracks are copied; takes down what this one is made from. The bytes are the same.
         progress: called in this thread after the faces of each sample.
 
     Returns:
@@ -110,7 +114,8 @@ def write_pack(
     face_shape = (clips[0].face_height, clips[0].face_width)
     shards = plan_shards(clips, face_shape, shard_bytes)
     files = [_preallocate(folder / shard_name(i), shard, face_shape) for i, shard in enumerate(shards)]
-    content = _write_content(shards, files, root, workers, progress)
+    work = _Work(shards, files, root, workers, reuse or Reuse(), progress)
+    content = _write_content(work)
     _raise_if_any(content.violations)
     write_index(folder, [[_entry(placed, content, loudness) for placed in shard.samples] for shard in shards])
     header = PackHeader(
@@ -206,60 +211,105 @@ def _preallocate(folder: Path, shard: ShardPlan, face_shape: tuple[int, int]) ->
     return files
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What there is to write, and where."""
+
+    shards: Sequence[ShardPlan]
+    files: Sequence[_ShardFiles]
+    root: Path
+    workers: int
+    reuse: Reuse
+    progress: Progress
+
+    @property
+    def samples(self) -> list[Placed]:
+        return [placed for shard in self.shards for placed in shard.samples]
+
+
 class _Content:
     """What was written for each sample, gathered in the calling thread."""
 
-    def __init__(self, samples: int) -> None:
-        self.faces_crc32 = [0] * samples
+    def __init__(self, work: _Work) -> None:
+        self.faces_crc32: dict[int, int] = {}
         self.audio: dict[int, WrittenAudio] = {}
+        self.stamps: dict[int, str] = {}
         self.violations: list[Violation] = []
+        self._work, self._total, self._done = work, len(work.samples), 0
+
+    def faces_written(self, placed: Placed, crc32: int, origin: str) -> None:
+        """Take down a sample's faces, and what they were made from."""
+        self.faces_crc32[placed.position] = crc32
+        self._work.reuse.record(placed.clip, self.stamps[placed.position], origin)
+        self.finished(placed)
+
+    def finished(self, placed: Placed) -> None:
+        """Count a sample as done, whether or not its faces could be read."""
+        self._done += 1
+        self._work.progress(self._done, self._total, placed.clip.sample_id)
 
 
-def _write_content(
-    shards: Sequence[ShardPlan], files: Sequence[_ShardFiles], root: Path, workers: int, progress: Progress
-) -> _Content:
-    """Write all faces and audio from ``workers`` threads."""
-    samples = [placed for shard in shards for placed in shard.samples]
-    content = _Content(len(samples))
-    if any(placed.clip.visual_kind is VisualKind.JPEG_DIRECTORY for placed in samples):
+def _write_content(work: _Work) -> _Content:
+    """Copy what is unchanged, then decode the rest, from ``work.workers`` threads."""
+    content = _Content(work)
+    _copy_unchanged(work, content)
+    samples = work.samples
+    silent = [placed for placed in samples if placed.position not in content.audio]
+    faceless = [placed for placed in samples if placed.position not in content.faces_crc32]
+    if any(placed.clip.visual_kind is VisualKind.JPEG_DIRECTORY for placed in faceless):
         load_decoder()
-    places = {i: file.audio for i, file in enumerate(files)}
-    recordings = (partial(write_recording, clips, places, root) for clips in group_by_recording(samples))
-    clip = samples[0].clip
-    writer = BlockWriter((clip.face_height, clip.face_width), workers)
+    places = {i: file.audio for i, file in enumerate(work.files)}
+    recordings = (partial(write_recording, clips, places, work.root) for clips in group_by_recording(silent))
     in_work: dict[int, ClipFaces] = {}
-    done = 0
-
-    def finished(placed: Placed) -> None:
-        nonlocal done
-        done += 1
-        progress(done, len(samples), placed.clip.sample_id)
-
-    def face_jobs() -> Iterator[Callable[[], WrittenBlock]]:
-        for placed in samples:
-            source, violations = open_faces(placed.clip, root)
-            content.violations.extend(violations)
-            if source is None:
-                finished(placed)
-                continue
-            in_work[placed.position] = ClipFaces(placed.clip)
-            faces = files[placed.shard].faces
-            for block in blocks_of(placed, source):
-                yield partial(writer.write, block, faces.path, faces.data_offset)
-
-    jobs: Iterable[Callable[[], WrittenRecording | WrittenBlock]] = chain(recordings, face_jobs())
-    for result in _run_bounded(jobs, workers):
+    jobs: Iterable[Callable[[], WrittenRecording | WrittenBlock]] = chain(
+        recordings, _face_jobs(work, faceless, content, in_work)
+    )
+    for result in _run_bounded(jobs, work.workers):
         if isinstance(result, WrittenRecording):
             content.violations.extend(result.violations)
             content.audio.update({written.position: written for written in result.clips})
             continue
         placed = result.block.placed
         if in_work[placed.position].add(result):
-            faces_of_clip = in_work.pop(placed.position)
-            content.faces_crc32[placed.position] = faces_of_clip.crc32
-            content.violations.extend(faces_of_clip.violations())
-            finished(placed)
+            faces = in_work.pop(placed.position)
+            content.violations.extend(faces.violations())
+            content.faces_written(placed, faces.crc32, faces_origin(placed.clip, faces.content))
     return content
+
+
+def _copy_unchanged(work: _Work, content: _Content) -> None:
+    clip = work.shards[0].samples[0].clip
+    copier = TrackCopier(work.reuse, work.root, (clip.face_height, clip.face_width), work.workers)
+    jobs = (
+        partial(copier.copy, placed, work.files[placed.shard].faces, work.files[placed.shard].audio)
+        for placed in work.samples
+    )
+    for track in _run_bounded(jobs, work.workers):
+        work.reuse.report.add(track)
+        content.stamps[track.placed.position] = track.stamp
+        if track.audio is not None:
+            content.audio[track.placed.position] = track.audio
+        if track.faces is not None:
+            content.faces_written(track.placed, *track.faces)
+
+
+def _face_jobs(
+    work: _Work, samples: Sequence[Placed], content: _Content, in_work: dict[int, ClipFaces]
+) -> Iterator[Callable[[], WrittenBlock]]:
+    if not samples:
+        return
+    clip = samples[0].clip
+    writer = BlockWriter((clip.face_height, clip.face_width), work.workers)
+    for placed in samples:
+        source, violations = open_faces(placed.clip, work.root)
+        content.violations.extend(violations)
+        if source is None:
+            content.finished(placed)
+            continue
+        in_work[placed.position] = ClipFaces(placed.clip)
+        faces = work.files[placed.shard].faces
+        for block in blocks_of(placed, source):
+            yield partial(writer.write, block, faces.path, faces.data_offset)
 
 
 def _run_bounded(jobs: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
