@@ -75,6 +75,7 @@ class Datasets(_Entry):
 
     nightly_cron: str = "0 3 * * *"
     source_poll_sec: Annotated[int, Field(ge=1)] = 15
+    keep_versions: Annotated[int, Field(ge=0)] = 3
     corpora: dict[str, TsvCorpus] = {}
     ref2va: dict[str, Ref2VAEntry] = {}
 

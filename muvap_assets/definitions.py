@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 
 from muvap_assets.datasets import DATASETS_VARIABLE, load_datasets
-from muvap_assets.defs import alerts, asd, automation, freshness, partitions, ref2va
+from muvap_assets.defs import alerts, asd, automation, freshness, maintenance, partitions, ref2va
 from resources.corpora import DEFAULT_DATASETS, CorporaResource
 from resources.h3 import CHECKPOINT_VARIABLE, DEVICE_VARIABLE, MiniMaxH3Resource
 from resources.storage import DATA_ROOT_VARIABLE, DEFAULT_DATA_ROOT, StorageResource
@@ -36,9 +36,11 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
     return dg.Definitions(
         assets=[
             *automation.build_sources(by_line),
+            *maintenance.build_assets(datasets.keep_versions),
             *freshness.with_policies(lines, datasets),
         ],
         asset_checks=freshness.build_age_checks(datasets, by_line),
+        jobs=[maintenance.build_job()],
         sensors=[
             automation.build_source_sensor(by_line, poll_sec=datasets.source_poll_sec),
             *automation.build_automation_sensors(),
