@@ -27,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
 from muvap_assets.journal import exclusively, record
 from muvap_assets.layout import Artifact
@@ -104,21 +105,21 @@ def run_checked(
     Raises:
         PublishError: the disk is full, or something else stands where the version would go.
     """
-    with staged(artifact) as folder:
-        try:
+    try:
+        with staged(artifact) as folder:
             value = build(folder)
             outcomes = compare_with_declared(list(check(folder, value)), declared)
             if any(outcome.blocks for outcome in outcomes):
                 return Outcome(value, outcomes, None)
             return Outcome(value, outcomes, publish(folder, artifact, location_dependent))
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                free = shutil.disk_usage(artifact.staging).free
-                raise PublishError(
-                    f"{artifact.label}: the disk that holds {artifact.root} is full ({free / 1e9:.3f} GB free); nothing was "
-                    "published and the staged files were removed. Free some space, or move the data root."
-                ) from error
-            raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise PublishError(
+                f"{artifact.label}: the disk that holds {artifact.root} is full ({free_bytes(artifact.root) / 1e9:.3f} GB free "
+                "after cleaning up); nothing was published and the staged files were removed. Free some space "
+                "(`muvap maintenance`), or move the data root."
+            ) from error
+        raise
 
 
 def compare_with_declared(outcomes: Sequence[CheckOutcome], declared: Collection[str]) -> tuple[CheckOutcome, ...]:

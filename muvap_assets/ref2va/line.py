@@ -154,14 +154,16 @@ def make_encoded_latents(
         ConfigError: the checkpoint or the device cannot be used.
     """
     manifest = require_current(layout.ref2va_manifest(dataset.name))
-    samples = [sample for sample in read_manifest(manifest.path).samples if dataset.part_of(sample.id) == part]
+    files = read_manifest(manifest.path)
+    samples = [sample for sample in files.samples if dataset.part_of(sample.id) == part]
     artifact = layout.ref2va_encoded_latents(dataset.name, part)
 
     def build(folder: Path) -> EncodeReport:
         report = EMPTY_REPORT
         if samples:
             encoder = open_h3(layout, spec)
-            report = encode_samples(layout, dataset, samples, encoder, spec.checkpoint, progress)
+            estimated = dict(zip(*(files.table.column(n).to_pylist() for n in ("id", "estimated_bytes")), strict=True))
+            report = encode_samples(layout, dataset, samples, encoder, spec.checkpoint, progress, estimated)
         write_violations(artifact.reports / VIOLATIONS_NAME, report.violations)
         write_violations(folder / VIOLATIONS_NAME, report.violations)
         numbers = {sample.id: sample.row for sample in samples}
@@ -201,6 +203,7 @@ def encode_samples(
     encoder: Encoder,
     checkpoint: Path,
     progress: Progress,
+    estimated_bytes: Mapping[str, int] | None = None,
 ) -> EncodeReport:
     """Encode rows by the verdict that admitted them; a row that is no longer admitted is a violation, not an error."""
     facts, options = MediaFacts(media_cache(layout)), options_for(dataset.options, checkpoint)
@@ -217,7 +220,11 @@ def encode_samples(
         rows,
         encoder,
         RowStore(layout.row_store),
-        EncodeOptions(max_presentation_tokens=options.max_presentation_tokens, source=dataset.manifest.name),
+        EncodeOptions(
+            max_presentation_tokens=options.max_presentation_tokens,
+            source=dataset.manifest.name,
+            estimated_bytes=estimated_bytes or {},
+        ),
         lambda state: progress(state.done, state.total, f"{state.stage} of {state.sample_id}"),
     )
     return replace(report, violations=(*refused, *report.violations))

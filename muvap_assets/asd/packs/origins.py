@@ -71,22 +71,25 @@ def face_stamp(clip: Clip, root: Path) -> str:
     """The state of the files a clip's faces are read from, without reading them; empty where there is none to trust."""
     path = clip.visual_file(root)
     try:
+        newest, own = _state("", path.stat())
+        lines = [own]
         if clip.visual_kind is VisualKind.JPEG_DIRECTORY:
             with os.scandir(path) as entries:
-                states = sorted((entry.name, _state(entry.stat())) for entry in entries)
-            states.append(("", _state(path.stat())))
-        else:
-            states = [("", _state(path.stat()))]
+                for entry in entries:
+                    changed, state = _state(entry.name, entry.stat())
+                    newest = max(newest, changed)
+                    lines.append(state)
     except OSError:
         return ""
-    newest = max(max(state[1], state[2]) for _, state in states)
     if time.time_ns() - newest < SETTLED_NS:
         return ""
-    return _digest(str(path.resolve()), *(f"{name} {state}" for name, state in states))
+    return _digest(str(path.resolve()), *sorted(lines))
 
 
-def _state(status: os.stat_result) -> tuple[int, int, int, int]:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+def _state(name: str, status: os.stat_result) -> tuple[int, str]:
+    """When a file was changed last, and everything that would show another change."""
+    modified, changed = status.st_mtime_ns, status.st_ctime_ns
+    return max(modified, changed), f"{name}/{status.st_size} {modified} {changed} {status.st_ino}"
 
 
 def _digest(*texts: str) -> str:

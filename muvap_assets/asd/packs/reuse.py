@@ -25,12 +25,18 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.packs.audio_writer import Place, WrittenAudio
 from muvap_assets.asd.packs.face_writer import BLOCK_BYTES, frames_per_block, open_faces, read_pieces
-from muvap_assets.asd.packs.layout import AUDIO_DTYPE, AUDIO_FILE, FACES_FILE, PackEntry, shard_name
+from muvap_assets.asd.packs.layout import AUDIO_DTYPE, AUDIO_FILE, FACES_FILE, shard_name
 from muvap_assets.asd.packs.origins import Origin, audio_origin, face_stamp, faces_origin, read_origins, write_origins
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.errors import FormatError, MediaError
 from muvap_assets.media.npy import NpyError, read_at, read_npy_header, write_at
+
+_COPY_BYTES = 1 << 18  # stays in a core's cache from being read to being written
+_COLUMNS = (
+    *("shard", "face_offset", "source_frames", "faces_crc32"),
+    *("audio_offset", "audio_samples", "audio_crc32", "clipped_samples"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,17 @@ class Reuse:
             write_origins(path, self.origins)
 
 
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Bytes of an array of the earlier pack, with the CRC-32 they were written with."""
+
+    path: Path
+    offset: int
+    size_bytes: int
+    crc32: int
+    clipped_samples: int = 0
+
+
 class EarlierPack:
     """The tracks of a pack by what they were made from."""
 
@@ -104,39 +121,55 @@ class EarlierPack:
         Raises:
             FormatError: it is not a pack that can be opened.
         """
-        self.reader = PackReader(pack)
+        self._reader = PackReader(pack)
         self._tracks = tracks
         self._by_stamp = {track.stamp: key for key, track in tracks.items() if track.stamp}
         self._by_faces = {track.faces: key for key, track in tracks.items()}
         self._by_audio = {track.audio: key for key, track in tracks.items()}
+        # Columns, not entries: of a whole entry most is made from the manifest anew.
+        self._columns = {name: self._reader.column(name) for name in _COLUMNS}
+        self._data_offsets: dict[Path, int] = {}
 
-    def faces_by_stamp(self, clip: Clip, stamp: str) -> tuple[PackEntry, str] | None:
-        """The track whose face source is in the very state this one's is in, and what it was made from."""
-        key = self._by_stamp.get(stamp)
-        return None if key is None else self._matching(key, clip)
+    def faces_by_stamp(self, clip: Clip, stamp: str) -> tuple[Span, str] | None:
+        """The faces whose source was in the very state this clip's is in, and what they were made from."""
+        return self._faces(clip, self._by_stamp.get(stamp))
 
-    def faces_by_content(self, clip: Clip, faces: str) -> tuple[PackEntry, str] | None:
-        """The track whose faces were made from the same bytes."""
-        key = self._by_faces.get(faces)
-        return None if key is None else self._matching(key, clip)
+    def faces_by_content(self, clip: Clip, faces: str) -> tuple[Span, str] | None:
+        """The faces that were made from the same bytes."""
+        return self._faces(clip, self._by_faces.get(faces))
 
-    def audio(self, clip: Clip) -> PackEntry | None:
-        """The track whose audio is the same span of the same recording."""
-        key = self._by_audio.get(audio_origin(clip))
-        entry = None if key is None else self._entry(key)
-        return entry if entry is not None and entry.audio_samples == clip.audio_samples else None
-
-    def _matching(self, key: str, clip: Clip) -> tuple[PackEntry, str] | None:
-        entry = self._entry(key)
-        if entry is None or entry.source_frames != clip.source_frames:
+    def audio(self, clip: Clip) -> Span | None:
+        """The audio of the same span of the same recording."""
+        position = self._position(self._by_audio.get(audio_origin(clip)))
+        if position is None or self._columns["audio_samples"][position] != clip.audio_samples:
             return None
-        if self.reader.header.face_shape != (clip.face_height, clip.face_width):
-            return None
-        return entry, self._tracks[key].faces
+        clipped = int(self._columns["clipped_samples"][position])
+        return self._span(position, AUDIO_FILE, "audio", clip.audio_samples, AUDIO_DTYPE.itemsize, clipped)
 
-    def _entry(self, key: str) -> PackEntry | None:
+    def _faces(self, clip: Clip, key: str | None) -> tuple[Span, str] | None:
+        position = self._position(key)
+        if key is None or position is None or self._columns["source_frames"][position] != clip.source_frames:
+            return None
+        if self._reader.header.face_shape != (clip.face_height, clip.face_width):
+            return None
+        face_bytes = clip.face_height * clip.face_width
+        span = self._span(position, FACES_FILE, "face", clip.source_frames, face_bytes)
+        return None if span is None else (span, self._tracks[key].faces)
+
+    def _span(self, position: int, name: str, kind: str, count: int, width: int, clipped: int = 0) -> Span | None:
+        path = self._reader.path / shard_name(int(self._columns["shard"][position])) / name
+        if path not in self._data_offsets:
+            try:
+                self._data_offsets[path] = read_npy_header(path).data_offset
+            except (OSError, NpyError):
+                return None
+        offset = self._data_offsets[path] + int(self._columns[f"{kind}_offset"][position]) * width
+        crc = int(self._columns["faces_crc32" if kind == "face" else "audio_crc32"][position])
+        return Span(path, offset, count * width, crc, clipped)
+
+    def _position(self, key: str | None) -> int | None:
         try:
-            return self.reader.entry(self.reader.position_of(key))
+            return None if key is None else self._reader.position_of(key)
         except KeyError:
             return None
 
@@ -164,45 +197,36 @@ class TrackCopier:
         buffer = self._buffers.get()
         try:
             found, read_again = self._unchanged_faces(self._earlier, placed.clip, stamp, buffer)
-            crc = None if found is None else self._copy_faces(found[0], placed, faces, buffer)
-            copied = None if found is None or crc is None else (crc, found[1])
-            return CopiedTrack(placed, stamp, copied, self._copy_audio(placed, audio, buffer), read_again)
+            copied = None
+            if found is not None:
+                start = faces.data_offset + placed.face_offset * self._face_bytes
+                if _copy(found[0], faces.path, start, buffer):
+                    copied = (found[0].crc32, found[1])
+            return CopiedTrack(placed, stamp, copied, _copy_audio(self._earlier, placed, audio, buffer), read_again)
         finally:
             self._buffers.put(buffer)
 
     def _unchanged_faces(
         self, earlier: EarlierPack, clip: Clip, stamp: str, buffer: npt.NDArray[np.uint8]
-    ) -> tuple[tuple[PackEntry, str] | None, bool]:
+    ) -> tuple[tuple[Span, str] | None, bool]:
         if stamp and (found := earlier.faces_by_stamp(clip, stamp)):
             return found, False
         content = _content_of(clip, self._root, buffer)
         return (None if content is None else earlier.faces_by_content(clip, faces_origin(clip, content))), True
 
-    def _copy_faces(self, entry: PackEntry, placed: Placed, target: Place, buffer: npt.NDArray[np.uint8]) -> int | None:
-        size = entry.source_frames * self._face_bytes
-        start = target.data_offset + placed.face_offset * self._face_bytes
-        source = self._source(entry, FACES_FILE)
-        crc = _copy(source, entry.face_offset * self._face_bytes, size, target.path, start, buffer)
-        return crc if crc == entry.faces_crc32 else None
 
-    def _copy_audio(self, placed: Placed, target: Place, buffer: npt.NDArray[np.uint8]) -> WrittenAudio | None:
-        entry = None if self._earlier is None else self._earlier.audio(placed.clip)
-        if entry is None:
-            return None
-        width = AUDIO_DTYPE.itemsize
-        start = target.data_offset + placed.audio_offset * width
-        source = self._source(entry, AUDIO_FILE)
-        crc = _copy(source, entry.audio_offset * width, entry.audio_samples * width, target.path, start, buffer)
-        if crc == entry.audio_crc32:
-            return WrittenAudio(placed.position, crc, entry.clipped_samples)
-        # Silence after a recording's end is not written when it is decoded: nothing of the damaged copy may stay there.
-        _clear(target.path, start, entry.audio_samples * width, buffer)
+def _copy_audio(
+    earlier: EarlierPack, placed: Placed, target: Place, buffer: npt.NDArray[np.uint8]
+) -> WrittenAudio | None:
+    span = earlier.audio(placed.clip)
+    if span is None:
         return None
-
-    def _source(self, entry: PackEntry, name: str) -> Path:
-        if self._earlier is None:
-            raise FormatError(f"{entry.sample_id}: no earlier pack; required: one to copy from. Pack without it.")
-        return self._earlier.reader.path / shard_name(entry.shard) / name
+    start = target.data_offset + placed.audio_offset * AUDIO_DTYPE.itemsize
+    if _copy(span, target.path, start, buffer):
+        return WrittenAudio(placed.position, span.crc32, span.clipped_samples)
+    # Silence after a recording's end is not written when it is decoded: nothing of the damaged copy may stay there.
+    _clear(target.path, start, span.size_bytes, buffer)
+    return None
 
 
 def _content_of(clip: Clip, root: Path, buffer: npt.NDArray[np.uint8]) -> str | None:
@@ -222,28 +246,25 @@ def _content_of(clip: Clip, root: Path, buffer: npt.NDArray[np.uint8]) -> str | 
     return digest.hexdigest()
 
 
-def _copy(
-    source: Path, offset: int, size: int, target: Path, target_offset: int, buffer: npt.NDArray[np.uint8]
-) -> int | None:
-    """Copy ``size`` bytes of an array's data through ``buffer``; their CRC-32, or ``None`` where they are not all there."""
+def _copy(span: Span, target: Path, target_offset: int, buffer: npt.NDArray[np.uint8]) -> bool:
+    """Copy a span; false where it is not all there, or not what was written."""
     try:
-        offset += read_npy_header(source).data_offset
-        reading = os.open(source, os.O_RDONLY)
-    except (OSError, NpyError):
-        return None
+        reading = os.open(span.path, os.O_RDONLY)
+    except OSError:
+        return False
     writing = os.open(target, os.O_WRONLY)
-    crc = 0
+    buffer, crc = buffer[:_COPY_BYTES], 0
     try:
-        for done in range(0, size, len(buffer)):
-            block = buffer[: min(len(buffer), size - done)]
-            if not _read(reading, block, offset + done):
-                return None
+        for done in range(0, span.size_bytes, len(buffer)):
+            block = buffer[: min(len(buffer), span.size_bytes - done)]
+            if not _read(reading, block, span.offset + done):
+                return False
             crc = zlib.crc32(block.data, crc)
             write_at(writing, block, target_offset + done)
     finally:
         os.close(reading)
         os.close(writing)
-    return crc
+    return crc == span.crc32
 
 
 def _read(descriptor: int, block: npt.NDArray[np.uint8], offset: int) -> bool:

@@ -51,9 +51,10 @@ from muvap_assets.asd.packs.layout import (
     write_index,
 )
 from muvap_assets.asd.packs.origins import faces_origin
-from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, plan_shards
+from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, pack_bytes, plan_shards
 from muvap_assets.asd.packs.reuse import Reuse, TrackCopier
 from muvap_assets.asd.timeline import model_frame_count
+from muvap_assets.disk import require_space
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.media.faces import load_decoder
 from muvap_assets.media.npy import npy_header_bytes, preallocate_npy
@@ -104,6 +105,7 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
 
     Raises:
         ConfigError: ``shard_bytes`` or ``workers`` is not positive.
+        PublishError: the disk has not the space the plan asks for; nothing was written.
         ValidationError: media is missing, changed since it was validated or cannot be decoded; every sample is named.
         OSError: the disk is full, or ``folder`` is not empty.
     """
@@ -113,6 +115,7 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     _raise_if_any(_unpackable(clips, loudness))
     face_shape = (clips[0].face_height, clips[0].face_width)
     shards = plan_shards(clips, face_shape, shard_bytes)
+    require_space(folder, pack_bytes(shards, face_shape), "packed shards")
     files = [_preallocate(folder / shard_name(i), shard, face_shape) for i, shard in enumerate(shards)]
     work = _Work(shards, files, root, workers, reuse or Reuse(), progress)
     content = _write_content(work)
