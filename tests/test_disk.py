@@ -3,9 +3,11 @@
 import errno
 import os
 import shutil
+import subprocess
 from collections import namedtuple
 
 import pytest
+from encoder_rows import FakeEncoder, image, row
 from version_roots import names
 
 from muvap_assets import disk
@@ -18,6 +20,8 @@ from muvap_assets.errors import PublishError
 from muvap_assets.layout import Layout
 from muvap_assets.media import npy
 from muvap_assets.publish import content_version, current_version
+from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
+from muvap_assets.ref2va.row_store import RowStore
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -93,6 +97,60 @@ def test_a_disk_that_fills_up_midway_publishes_nothing_and_says_so(published, mo
     monkeypatch.undo()
     assert_untouched(layout)
     assert line.make_packed_shards(layout, settings).published.created
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1.5 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
+        pytest.skip("a file system can be mounted by root only; the injected faults above stand for it")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_real_small_disk_refuses_keeps_what_it_has_and_takes_what_fits(corpus, small_disk):
+    layout = Layout(small_disk / "root")
+    settings = Corpus(name="talks", manifest=corpus.root / "train.tsv", dataset="talks")
+
+    def run():
+        corpus.write()
+        for make in (line.make_manifest, line.make_loudness_index, line.make_packed_shards):
+            outcome = make(layout, settings)
+        return outcome.published
+
+    corpus.row("fits")
+    assert run().created
+    corpus.row("does not", visual_path=corpus.faces("large.npy", shape=(300, 300)))
+    corpus.rows.pop(0)
+    with pytest.raises(PublishError, match=r"packed shards: 0.00\d GB free .* Free some space"):
+        run()
+    assert_untouched(layout)
+    hog = small_disk / "hog"
+    with pytest.raises(OSError, match="No space left"):
+        hog.write_bytes(bytes(2_000_000))
+    with pytest.raises(PublishError, match=r"asd/manifest \[talks\]: the disk .* is full"):
+        run()
+    assert_untouched(layout)
+    hog.unlink()
+    corpus.rows.clear()
+    corpus.row("also fits")
+    assert run().created
+
+
+def test_rows_to_encode_are_estimated_without_those_that_stand(tmp_path, monkeypatch):
+    store = RowStore(tmp_path / "store")
+    rows = [row("a", image(1)), row("b", image(2), seed=3)]
+    encode_rows(rows[:1], FakeEncoder(), store)
+    estimated = EncodeOptions(estimated_bytes={"a": 10**12, "b": 10**9}, source="clips.jsonl")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0, 0, 10**9))
+    with pytest.raises(PublishError, match=r"rows of clips.jsonl: 1.000 GB free .*; required: 2.000 GB, 1.000 GB more"):
+        encode_rows(rows, FakeEncoder(), store, estimated)
+    # Stage after stage is stored before the first row is: what a killed run left counts.
+    monkeypatch.setattr(store, "part_bytes", lambda stage, key: 250_000_000)
+    assert len(encode_rows(rows, FakeEncoder(), store, estimated).rows) == 2
 
 
 def test_a_full_disk_after_the_pack_was_published_costs_only_the_next_ones_time(published, monkeypatch):
