@@ -152,8 +152,17 @@ def _clean_staging(layout: Layout, report: MaintenanceReport, before_sec: float)
                 lock.unlink(missing_ok=True)
 
 
-def _abandoned(staging: Path) -> Iterator[Path]:
+def _abandoned(staging: Path) -> list[Path]:
     """Folders whose owner is gone."""
+    return [private for private, in_use in _staging(staging) if not in_use and private.is_dir()]
+
+
+def busy_staging(staging: Path) -> list[str]:
+    """Names of the folders that running publishers are writing to."""
+    return [private.name for private, in_use in _staging(staging) if in_use]
+
+
+def _staging(staging: Path) -> Iterator[tuple[Path, bool]]:
     for lock_path in sorted(staging.glob("*.lock")):
         try:
             lock = os.open(lock_path, os.O_RDWR)
@@ -161,10 +170,9 @@ def _abandoned(staging: Path) -> Iterator[Path]:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if lock_path.with_suffix("").is_dir():
-                yield lock_path.with_suffix("")
+            yield lock_path.with_suffix(""), False
         except BlockingIOError:
-            continue
+            yield lock_path.with_suffix(""), True
         finally:
             os.close(lock)
 
