@@ -135,12 +135,13 @@ class Clip:
     @property
     def audio_samples(self) -> int:
         """Samples at 16 kHz that the faces cover; half rounds to even."""
-        return round(self.source_frames / self.source_fps.value * AUDIO_RATE_HZ)
+        rate = self.source_fps.value
+        return _rounded(self.source_frames * rate.denominator * AUDIO_RATE_HZ, rate.numerator)
 
     @property
     def start_sample(self) -> int:
         """First sample of the clip on the recording at 16 kHz; half rounds to even."""
-        return round(self.start_sec * AUDIO_RATE_HZ)
+        return _rounded(self.start_sec.numerator * AUDIO_RATE_HZ, self.start_sec.denominator)
 
     @property
     def padded_samples(self) -> int:
@@ -155,3 +156,12 @@ class Clip:
     def visual_file(self, root: Path) -> Path:
         """The faces' file or folder; ``root`` is the folder relative paths are meant from."""
         return root / self.visual_path
+
+
+def _rounded(numerator: int, denominator: int) -> int:
+    """The nearest integer, half to even, of a fraction with a positive denominator.
+
+    What ``round`` makes of a ``Fraction``, without reducing one: every clip is asked many times.
+    """
+    whole, rest = divmod(numerator, denominator)
+    return whole + (2 * rest > denominator or (2 * rest == denominator and whole % 2 == 1))

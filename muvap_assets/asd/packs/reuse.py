@@ -32,7 +32,6 @@ from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.errors import FormatError, MediaError
 from muvap_assets.media.npy import NpyError, read_at, read_npy_header, write_at
 
-_COPY_BYTES = 1 << 18  # stays in a core's cache from being read to being written
 _COLUMNS = (
     *("shard", "face_offset", "source_frames", "faces_crc32"),
     *("audio_offset", "audio_samples", "audio_crc32", "clipped_samples"),
@@ -253,7 +252,7 @@ def _copy(span: Span, target: Path, target_offset: int, buffer: npt.NDArray[np.u
     except OSError:
         return False
     writing = os.open(target, os.O_WRONLY)
-    buffer, crc = buffer[:_COPY_BYTES], 0
+    crc = 0
     try:
         for done in range(0, span.size_bytes, len(buffer)):
             block = buffer[: min(len(buffer), span.size_bytes - done)]
