@@ -115,9 +115,9 @@ def run_checked(
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise PublishError(
-                f"{artifact.label}: the disk that holds {artifact.root} is full ({free_bytes(artifact.root) / 1e9:.3f} GB free "
-                "after cleaning up); nothing was published and the staged files were removed. Free some space "
-                "(`muvap maintenance`), or move the data root."
+                f"{artifact.label}: the disk that holds {artifact.root} is full ({free_bytes(artifact.root) / 1e9:.3f} GB free); "
+                "nothing was published and the staged files were removed. Free some space (`muvap maintenance`), or move the "
+                "data root."
             ) from error
         raise
 

@@ -114,6 +114,18 @@ def test_a_diff_says_which_rows_came_went_and_changed(two_versions):
     assert change.text() == "audio_path: gone.wav -> kept.wav"
 
 
+def test_p11_a_version_that_lost_a_shard_is_listed_refused_and_named_by_verify(two_versions, layout):
+    before, after = two_versions[2]
+    (before / "shard-000000" / "faces.npy").unlink()
+    artifact = layout.asd_packed_shards("talks")
+    assert listed(artifact) == [after.name, before.name]
+    with pytest.raises(FormatError, match=f"version {before.name}: .*required: the version as it was published"):
+        roll_back(artifact, before.name)
+    verified = CliRunner().invoke(main, ["verify", str(before)])
+    assert verified.exit_code == 1
+    assert "shard-000000/faces.npy: missing" in verified.output
+
+
 def test_two_kinds_or_no_version_at_all_cannot_be_compared(two_versions, tmp_path):
     with pytest.raises(
         ConfigError, match=r"is asd/manifest and .* is asd/packed_shards; required: two versions of one"

@@ -114,29 +114,33 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
     require_pinned(index_artifact, inputs=read_inputs(index.path), name="asd/manifest", required=manifest.version)
     clips = read_manifest(manifest.path)
     artifact = layout.asd_packed_shards(corpus.name)
-    reuse = _earlier_pack(layout, corpus)
 
-    def build(folder: Path) -> list[Clip]:
-        write_pack(
-            folder,
-            clips,
-            corpus.root,
-            read_loudness_index(index.path),
-            inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
-            shard_bytes=corpus.shard_bytes,
-            reuse=reuse,
-            progress=progress,
+    def attempt(reuse: Reuse) -> Outcome[list[Clip]]:
+        def build(folder: Path) -> list[Clip]:
+            write_pack(
+                folder,
+                clips,
+                corpus.root,
+                read_loudness_index(index.path),
+                inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
+                shard_bytes=corpus.shard_bytes,
+                reuse=reuse,
+                progress=progress,
+            )
+            artifact.reports.mkdir(parents=True, exist_ok=True)
+            write_json(artifact.reports / REUSE_FILE, asdict(reuse.report))
+            return clips
+
+        return run_checked(
+            artifact, build=build, check=lambda folder, clips: verify_pack(folder, clips), declared=PACK_CHECKS
         )
-        artifact.reports.mkdir(parents=True, exist_ok=True)
-        write_json(artifact.reports / REUSE_FILE, asdict(reuse.report))
-        return clips
 
-    outcome = run_checked(
-        artifact,
-        build=build,
-        check=lambda folder, clips: verify_pack(folder, clips),
-        declared=PACK_CHECKS,
-    )
+    reuse = _earlier_pack(layout, corpus)
+    outcome = attempt(reuse)
+    if outcome.published is None and reuse.report.any_copied:
+        # The earlier pack may be what is damaged: only what is decoded afresh says whether the media are.
+        reuse = Reuse()
+        outcome = attempt(reuse)
     if outcome.published is not None:
         reuse.save(layout.pack_tracks(corpus.name, outcome.published.version))
     return outcome

@@ -17,6 +17,7 @@ from muvap_assets.asd.contract import Clip, Corpus, VisualKind
 from muvap_assets.asd.packs import face_writer, origins
 from muvap_assets.asd.packs.origins import audio_origin, read_origins
 from muvap_assets.asd.packs.reuse import Reuse
+from muvap_assets.asd.packs.verify import verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.layout import Layout
@@ -186,14 +187,44 @@ def test_media_written_a_moment_ago_are_read_again(tracks):
     assert counts(tracks.repacked(earlier)) == (6, 6, 0, 6)
 
 
-@pytest.mark.parametrize(("name", "copied"), [("faces.npy", (5, 6, 0, 5)), ("audio.npy", (6, 5, 0, 6))])
-def test_damage_in_the_earlier_pack_does_not_spread(tracks, name, copied):
+@pytest.mark.parametrize("name", ["faces.npy", "audio.npy"])
+def test_damage_in_the_earlier_pack_fails_the_round_trip_of_a_copy_by_name(tracks, name):
     earlier, _ = tracks.pack(shard_bytes=10_000_000)
-    path = earlier / "shard-000000" / name
+    damage(earlier / "shard-000000" / name)
+    again, reuse = tracks.pack(earlier, shard_bytes=10_000_000)
+    assert counts(reuse) == (6, 6, 0, 6)
+    failed = {
+        check.name: check.violations[0].sample_id for check in verify_pack(again, tracks.clips) if not check.passed
+    }
+    assert failed["round_trip"] == "track 5"
+
+
+@pytest.mark.parametrize("name", ["faces.npy", "audio.npy"])
+def test_damage_in_the_current_pack_is_never_published_again(corpus, tmp_path, name):
+    layout, other = Layout(tmp_path / "data"), Layout(tmp_path / "other")
+    settings = Corpus(name="talks", manifest=corpus.root / "train.tsv", dataset="talks")
+
+    def run(layout):
+        corpus.write()
+        for make in (line.make_manifest, line.make_loudness_index, line.make_packed_shards):
+            outcome = make(layout, settings)
+        return outcome.published
+
+    corpus.row("one")
+    damage(run(layout).path / "shard-000000" / name)
+    corpus.row("two")
+    healed = run(layout)
+    assert healed.version == run(other).version
+    artifact = layout.asd_packed_shards("talks")
+    assert json.loads((artifact.reports / "reuse.json").read_text())["faces_copied"] == 0
+    assert all(check.passed for check in verify_pack(healed.path))
+
+
+def damage(path: Path) -> None:
+    """Flip a bit of the last track: in its faces, or in its audio's end."""
     data = bytearray(path.read_bytes())
-    data[-1] ^= 1  # of the last track: in its faces, or in the silence after its recording's end
+    data[-1] ^= 1
     path.write_bytes(data)
-    assert counts(tracks.repacked(earlier)) == copied
 
 
 def test_a_shard_that_went_away_or_was_cut_short_is_decoded(tracks):
