@@ -12,12 +12,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from benchmarks import asd_loading, asd_memory, asd_msdwild, ref2va_encoding, ref2va_index
+from benchmarks import asd_loading, asd_memory, asd_msdwild, asd_repack, ref2va_encoding, ref2va_index
 
 SUITES: dict[str, Callable[[Path], Iterator[dict[str, object]]]] = {
     "asd_loading": asd_loading.measure,
     "asd_memory": asd_memory.measure,
     "asd_msdwild": asd_msdwild.measure,
+    "asd_repack": asd_repack.measure,
     "ref2va_encoding": ref2va_encoding.measure,
     "ref2va_index": ref2va_index.measure,
 }

@@ -37,6 +37,7 @@ from muvap_assets.layout import check_name
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
 
 DATASETS_VARIABLE = "MUVAP_DATASETS"
+Hours = Annotated[float, Field(gt=0)]
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
@@ -65,13 +66,17 @@ class Ref2VAEntry(BaseModel):
     decode_check_min_psnr_db: float = 20.0
     decode_check_min_audio_snr_db: float = 0.0
     parts: Annotated[int, Field(ge=1, le=999)] = 1
+    max_age_hours: Hours | None = None
 
 
 class Datasets(BaseModel):
-    """All of ``datasets.yaml``."""
+    """All of ``datasets.yaml``. ``nightly_cron`` is in UTC; sources are looked at every ``source_poll_sec``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    nightly_cron: str = "0 3 * * *"
+    source_poll_sec: Annotated[int, Field(ge=1)] = 15
+    keep_versions: Annotated[int, Field(ge=0)] = 3
     corpora: dict[str, CorpusKind] = {}
     ref2va: dict[str, Ref2VAEntry] = {}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 
 from muvap_assets.datasets import DATASETS_VARIABLE, load_datasets
-from muvap_assets.defs import asd, partitions, ref2va
+from muvap_assets.defs import alerts, asd, automation, freshness, maintenance, partitions, ref2va
 from resources.corpora import DEFAULT_DATASETS, CorporaResource
 from resources.h3 import CHECKPOINT_VARIABLE, DEVICE_VARIABLE, MiniMaxH3Resource
 from resources.storage import DATA_ROOT_VARIABLE, DEFAULT_DATA_ROOT, StorageResource
@@ -27,11 +27,27 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
     data_root = data_root or Path(os.environ.get(DATA_ROOT_VARIABLE) or DEFAULT_DATA_ROOT)
     checkpoint = os.environ.get(CHECKPOINT_VARIABLE) or str(data_root / "demo" / "tiny-checkpoint")
     datasets = load_datasets(datasets_file)
+    cron = automation.check_cron(datasets.nightly_cron)
+    by_line = {"asd": partitions.corpora(datasets), "ref2va": partitions.ref2va_datasets(datasets)}
+    lines = [
+        *asd.build_assets(by_line["asd"], cron),
+        *ref2va.build_assets(by_line["ref2va"], partitions.ref2va_parts(datasets), cron),
+    ]
     return dg.Definitions(
         assets=[
-            *asd.build_assets(partitions.corpora(datasets)),
-            *ref2va.build_assets(partitions.ref2va_datasets(datasets), partitions.ref2va_parts(datasets)),
+            *automation.build_sources(by_line),
+            *maintenance.build_assets(datasets.keep_versions),
+            *freshness.with_policies(lines, datasets),
         ],
+        asset_checks=freshness.build_age_checks(datasets, by_line),
+        jobs=[maintenance.build_job()],
+        sensors=[
+            automation.build_source_sensor(by_line, poll_sec=datasets.source_poll_sec),
+            *automation.build_automation_sensors(),
+            *freshness.build_age_sensors(datasets),
+            *alerts.build_alert_sensors(),
+        ],
+        schedules=automation.build_schedules(by_line, cron),
         resources={
             "layout": StorageResource(data_root=str(data_root)),
             "datasets": CorporaResource(datasets_file=str(datasets_file)),

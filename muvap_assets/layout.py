@@ -6,6 +6,7 @@
       reports/<line>/<artifact>/<partition>/     what the last run found, also when it published nothing
       row_store/                                 encoded parts and rows by content: rebuilds make only what is missing
       cache/                                     counts and digests of media and weights, safe to lose
+      journal/<line>/<artifact>/<partition>.jsonl  when which version became current
       .staging/                                  private folders of runs in progress, on the same file system
 
 Knows nothing of Dagster, and touches no file.
@@ -71,6 +72,11 @@ class Artifact:
         return self.root / ".staging"
 
     @property
+    def journal(self) -> Path:
+        """Which version became current when, outside the published tree; its lock orders whoever changes the artifact."""
+        return self.root / "journal" / self.line / self.name / f"{self.partition}.jsonl"
+
+    @property
     def label(self) -> str:
         """How messages name this artifact."""
         return f"{self.line}/{self.name} [{self.partition}]"
@@ -123,3 +129,12 @@ class Layout:
     def cache(self) -> Path:
         """Counts and digests of media and weights; safe to lose."""
         return self.root / "cache"
+
+    @property
+    def pack_cache(self) -> Path:
+        """What the tracks of each pack were made from, so that the next pack copies those unchanged; safe to lose."""
+        return self.cache / "packs"
+
+    def pack_tracks(self, corpus: str, version: str) -> Path:
+        """The same of one version of a corpus's pack."""
+        return self.pack_cache / corpus / f"{version}.json"

@@ -27,7 +27,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
+from muvap_assets.journal import exclusively, record
 from muvap_assets.layout import Artifact
 
 T = TypeVar("T")
@@ -103,21 +105,21 @@ def run_checked(
     Raises:
         PublishError: the disk is full, or something else stands where the version would go.
     """
-    with staged(artifact) as folder:
-        try:
+    try:
+        with staged(artifact) as folder:
             value = build(folder)
             outcomes = compare_with_declared(list(check(folder, value)), declared)
             if any(outcome.blocks for outcome in outcomes):
                 return Outcome(value, outcomes, None)
             return Outcome(value, outcomes, publish(folder, artifact, location_dependent))
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                free = shutil.disk_usage(artifact.staging).free
-                raise PublishError(
-                    f"{artifact.label}: the disk that holds {artifact.root} is full ({free / 1e9:.3f} GB free); nothing was "
-                    "published and the staged files were removed. Free some space, or move the data root."
-                ) from error
-            raise
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise PublishError(
+                f"{artifact.label}: the disk that holds {artifact.root} is full ({free_bytes(artifact.root) / 1e9:.3f} GB free); "
+                "nothing was published and the staged files were removed. Free some space (`muvap maintenance`), or move the "
+                "data root."
+            ) from error
+        raise
 
 
 def compare_with_declared(outcomes: Sequence[CheckOutcome], declared: Collection[str]) -> tuple[CheckOutcome, ...]:
@@ -240,14 +242,25 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
     version = content_version(folder, location_dependent)
     fsync_tree(folder)
     artifact.folder.mkdir(parents=True, exist_ok=True)
+    # Without the lock, maintenance could remove a version between its being found standing and becoming current.
+    with exclusively(artifact):
+        created = _place(folder, artifact, version, location_dependent)
+        fsync(artifact.folder)
+        moved = current_version(artifact) != version
+        point_current(artifact, version, folder.parent)
+        if moved:
+            record(artifact, version)
+    return Published(version, artifact.version(version), created)
+
+
+def _place(folder: Path, artifact: Artifact, version: str, location_dependent: Collection[str]) -> bool:
+    """Rename a staged folder to its version; false where that version stood already."""
     target = artifact.version(version)
-    created = True
     try:
         folder.rename(target)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        created = False
         if not target.is_dir() or content_version(target, location_dependent) != version:
             raise PublishError(
                 f"{target}: holds something else than version {version}, required is a free place. A published version "
@@ -255,9 +268,8 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
             ) from error
         for name in location_dependent:
             (folder / name).replace(target / name)
-    fsync(artifact.folder)
-    point_current(artifact, version, folder.parent)
-    return Published(version, target, created)
+        return False
+    return True
 
 
 def point_current(artifact: Artifact, version: str, scratch: Path) -> None:

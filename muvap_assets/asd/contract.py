@@ -6,7 +6,7 @@ it works on. Source: the audio-visual data contract, "Required manifest fields",
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -158,6 +158,12 @@ class CorpusSource(Protocol):
 
     def inputs(self) -> Mapping[str, Path]:
         """The text files the rows are made from, by the name their digests are recorded under."""
+
+    def media(self) -> Iterable[str]:
+        """Every media path that rows name or would name, whether or not it is there, as rows write it."""
+
+    def listings(self) -> tuple[Path, ...]:
+        """Folders whose entries, two levels deep, decide beside the texts which paths the rows name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

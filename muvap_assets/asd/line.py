@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from muvap_assets.asd.loudness import (
 from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
 from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest, read_notes
+from muvap_assets.asd.packs.reuse import Reuse
 from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import MODEL_FPS
@@ -36,8 +38,11 @@ from muvap_assets.publish import (
     require_current,
     require_pinned,
     run_checked,
+    write_json,
     write_violations,
 )
+
+REUSE_FILE = "reuse.json"
 
 
 def validate_corpus(corpus: Corpus, progress: Progress = no_progress) -> ManifestReport:
@@ -106,6 +111,8 @@ def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_
 def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:
     """Pack every clip of the current manifest and publish the shards.
 
+    Tracks that are unchanged since the current pack are copied from it; the artifact's reports say how many.
+
     Raises:
         StaleInputError: manifest or loudness index is missing, or the index was built from another manifest.
         ValidationError: media cannot be decoded; all of them are named.
@@ -115,26 +122,47 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
     index = require_current(index_artifact)
     require_pinned(index_artifact, inputs=read_inputs(index.path), name="asd/manifest", required=manifest.version)
     clips = read_manifest(manifest.path)
+    artifact = layout.asd_packed_shards(corpus.name)
 
-    def build(folder: Path) -> list[Clip]:
-        write_pack(
-            folder,
-            clips,
-            corpus.root,
-            read_loudness_index(index.path),
-            inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
-            notes=read_notes(manifest.path),
-            shard_bytes=corpus.shard_bytes,
-            progress=progress,
+    def attempt(reuse: Reuse) -> Outcome[list[Clip]]:
+        def build(folder: Path) -> list[Clip]:
+            write_pack(
+                folder,
+                clips,
+                corpus.root,
+                read_loudness_index(index.path),
+                inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
+                notes=read_notes(manifest.path),
+                shard_bytes=corpus.shard_bytes,
+                reuse=reuse,
+                progress=progress,
+            )
+            artifact.reports.mkdir(parents=True, exist_ok=True)
+            write_json(artifact.reports / REUSE_FILE, asdict(reuse.report))
+            return clips
+
+        return run_checked(
+            artifact, build=build, check=lambda folder, clips: verify_pack(folder, clips), declared=PACK_CHECKS
         )
-        return clips
 
-    return run_checked(
-        layout.asd_packed_shards(corpus.name),
-        build=build,
-        check=lambda folder, clips: verify_pack(folder, clips),
-        declared=PACK_CHECKS,
-    )
+    reuse = _earlier_pack(layout, corpus)
+    outcome = attempt(reuse)
+    if outcome.published is None and reuse.report.any_copied:
+        # The earlier pack may be what is damaged: only what is decoded afresh says whether the media are.
+        reuse = Reuse()
+        outcome = attempt(reuse)
+    if outcome.published is not None:
+        reuse.save(layout.pack_tracks(corpus.name, outcome.published.version))
+    return outcome
+
+
+def _earlier_pack(layout: Layout, corpus: Corpus) -> Reuse:
+    artifact = layout.asd_packed_shards(corpus.name)
+    version = current_version(artifact)
+    if version is None:
+        return Reuse()
+    # By its version, not through ``current``, which may move meanwhile.
+    return Reuse.of(artifact.version(version), layout.pack_tracks(corpus.name, version))
 
 
 def pack_inputs(folder: Path) -> Mapping[str, str]:

@@ -18,10 +18,12 @@ from muvap_assets.asd.packs.layout import PACK_CODE_VERSION
 from muvap_assets.asd.packs.report import report_pack, unusual_figures
 from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.datasets import Datasets
+from muvap_assets.defs import conditions
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
 from muvap_assets.defs.metadata import violations_table
 from muvap_assets.layout import Layout
 
+SOURCE = dg.AssetKey(["asd", "source"])
 MANIFEST = dg.AssetKey(["asd", "manifest"])
 LOUDNESS_INDEX = dg.AssetKey(["asd", "loudness_index"])
 PACKED_SHARDS = dg.AssetKey(["asd", "packed_shards"])
@@ -51,14 +53,16 @@ PACK_CHECKS = {
 }
 
 
-def build_assets(partitions: dg.PartitionsDefinition) -> list[dg.AssetsDefinition]:
+def build_assets(partitions: dg.PartitionsDefinition, nightly_cron: str) -> list[dg.AssetsDefinition]:
     """The assets of the line over the corpora in ``partitions``."""
-    return [_manifest(partitions), _loudness_index(partitions), _packed_shards(partitions)]
+    return [_manifest(partitions, nightly_cron), _loudness_index(partitions), _packed_shards(partitions)]
 
 
-def _manifest(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
+def _manifest(partitions: dg.PartitionsDefinition, nightly_cron: str) -> dg.AssetsDefinition:
     @dg.asset(
         key=MANIFEST,
+        deps=[SOURCE],
+        automation_condition=conditions.root(nightly_cron),
         group_name="asd",
         kinds={"python", "parquet"},
         owners=OWNERS,
@@ -85,6 +89,7 @@ def _loudness_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
     @dg.asset(
         key=LOUDNESS_INDEX,
         deps=[MANIFEST],
+        automation_condition=conditions.downstream(),
         group_name="asd",
         kinds={"python", "parquet"},
         owners=OWNERS,
@@ -111,6 +116,7 @@ def _packed_shards(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
     @dg.asset(
         key=PACKED_SHARDS,
         deps=[MANIFEST, LOUDNESS_INDEX],
+        automation_condition=conditions.downstream(),
         group_name="asd",
         kinds={"python", "numpy"},
         owners=OWNERS,

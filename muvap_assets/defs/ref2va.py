@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from muvap_assets.datasets import Datasets
+from muvap_assets.defs import conditions
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
 from muvap_assets.defs.metadata import TABLE_ROWS, violations_table
 from muvap_assets.defs.partitions import DATASET, PART, dataset_of_part
@@ -23,6 +24,7 @@ from muvap_assets.ref2va.manifest import ManifestReport
 from muvap_assets.ref2va.plan_report import plan_report
 from muvap_assets.ref2va.publication import Assembled
 
+SOURCE = dg.AssetKey(["ref2va", "source"])
 MANIFEST = dg.AssetKey(["ref2va", "manifest"])
 ENCODED_LATENTS = dg.AssetKey(["ref2va", "encoded_latents"])
 CACHE_INDEX = dg.AssetKey(["ref2va", "parquet_cache_index"])
@@ -55,15 +57,17 @@ INDEX_CHECKS = {
 
 
 def build_assets(
-    datasets: dg.StaticPartitionsDefinition, parts: dg.MultiPartitionsDefinition
+    datasets: dg.StaticPartitionsDefinition, parts: dg.MultiPartitionsDefinition, nightly_cron: str
 ) -> list[dg.AssetsDefinition]:
     """The assets of the line; ``parts`` are the shares in which ``datasets`` are encoded."""
-    return [_manifest(datasets), _encoded_latents(parts), _parquet_cache_index(datasets)]
+    return [_manifest(datasets, nightly_cron), _encoded_latents(parts), _parquet_cache_index(datasets)]
 
 
-def _manifest(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
+def _manifest(partitions: dg.PartitionsDefinition, nightly_cron: str) -> dg.AssetsDefinition:
     @dg.asset(
         key=MANIFEST,
+        deps=[SOURCE],
+        automation_condition=conditions.root(nightly_cron),
         group_name="ref2va",
         kinds={"python", "parquet"},
         owners=OWNERS,
@@ -95,6 +99,7 @@ def _encoded_latents(partitions: dg.MultiPartitionsDefinition) -> dg.AssetsDefin
     @dg.asset(
         key=ENCODED_LATENTS,
         deps=[upstream],
+        automation_condition=conditions.downstream(),
         group_name="ref2va",
         kinds={"python", "pytorch"},
         owners=OWNERS,
@@ -129,6 +134,7 @@ def _parquet_cache_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefini
     @dg.asset(
         key=CACHE_INDEX,
         deps=[MANIFEST, encoded],
+        automation_condition=conditions.downstream(not_woken_by=dg.AssetSelection.assets(MANIFEST)),
         group_name="ref2va",
         kinds={"python", "parquet"},
         owners=OWNERS,

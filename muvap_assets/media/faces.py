@@ -304,18 +304,26 @@ def read_jpeg_gray(path: Path, out: npt.NDArray[np.uint8]) -> None:
     Raises:
         MediaError: it cannot be read, or not as a whole JPEG.
     """
+    decode_jpeg_gray(read_jpeg(path), out, path)
+
+
+def read_jpeg(path: Path) -> bytes:
+    """The bytes of a JPEG file, one more than :data:`JPEG_BYTES_MAX` at most.
+
+    Raises:
+        MediaError: it cannot be read.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:
             # As much as there is, never as much as could be: a buffer of the limit's size for each frame is slow.
-            data = os.read(descriptor, min(os.fstat(descriptor).st_size, JPEG_BYTES_MAX + 1))
+            return os.read(descriptor, min(os.fstat(descriptor).st_size, JPEG_BYTES_MAX + 1))
         finally:
             os.close(descriptor)
     except FileNotFoundError as error:
         raise _missing(path) from error
     except OSError as error:
         raise _bad_jpeg(path, error.strerror or str(error)) from error
-    decode_jpeg_gray(data, out, path)
 
 
 def decode_jpeg_gray(data: bytes, out: npt.NDArray[np.uint8], where: Path) -> None:

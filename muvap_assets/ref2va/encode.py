@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from muvap_assets.disk import require_space
 from muvap_assets.errors import EncodeError, FormatError, MediaError, Violation, ViolationCode
 from muvap_assets.ref2va.assembly import assembled, record_of
 from muvap_assets.ref2va.contract import AUDIO_ROW_WIDTH, Format, Geometry, ReferenceGeometry
@@ -99,12 +100,14 @@ class EncodeOptions:
         workers: threads that prepare media ahead of the device; by default every core but one, at most 8.
         blocks_ahead: media blocks that may wait for each row being prepared.
         source: the manifest's name, for messages.
+        estimated_bytes: of each row's tensors, by its id, as the manifest counted them; the disk has to have as much.
     """
 
     max_presentation_tokens: int = 65_536
     workers: int = field(default_factory=lambda: min(8, max(1, (os.cpu_count() or 2) - 1)))
     blocks_ahead: int = 4
     source: str | None = None
+    estimated_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -179,12 +182,14 @@ def encode_rows(
 
     Raises:
         ConfigError: the encoder's checkpoint or device cannot be used.
+        PublishError: the disk has not the space that the missing rows are estimated to take.
         OSError: the store cannot be written.
     """
     run = _Run(encoder, store, options or EncodeOptions(), progress)
     works = [work for work in (_plan(run, row) for row in rows) if work is not None]
     standing = {work.key for work in works if _stands(run, work)}
     open_works = [work for work in works if work.key not in standing]
+    require_space(store.root, _bytes_to_write(run, open_works), f"rows of {run.options.source or 'the manifest'}")
     _encode_missing(run, open_works)
     finished = {work.key for work in open_works if not work.failed and _finish(run, work)}
     return EncodeReport(
@@ -233,6 +238,16 @@ def _stands(run: _Run, work: _Work) -> bool:
         return False
     run.reused.update(Stage)
     return True
+
+
+def _bytes_to_write(run: _Run, works: Sequence[_Work]) -> int:
+    """What is left to be written: each row's tensors twice, as parts and as a row, less the parts that stand."""
+    total = 0
+    for work in works:
+        estimated = run.options.estimated_bytes.get(work.row.sample_id, 0)
+        standing = sum(run.store.part_bytes(stage, key) for stage, key in work.parts.items())
+        total += max(2 * estimated - standing, 0)
+    return total
 
 
 def _encode_missing(run: _Run, works: Sequence[_Work]) -> None:

@@ -45,6 +45,7 @@ from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import plan_row
 from muvap_assets.ref2va.prepare import row_input
 from muvap_assets.ref2va.publication import Assembled, FinishedRow, PublicationOptions, publish_dataset
+from muvap_assets.ref2va.row_retention import in_use
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
 
@@ -169,7 +170,8 @@ def make_encoded_latents(
         ConfigError: the checkpoint or the device cannot be used.
     """
     manifest = require_current(layout.ref2va_manifest(dataset.name))
-    samples = [sample for sample in read_manifest(manifest.path).samples if dataset.part_of(sample.id) == part]
+    files = read_manifest(manifest.path)
+    samples = [sample for sample in files.samples if dataset.part_of(sample.id) == part]
     artifact = layout.ref2va_encoded_latents(dataset.name, part)
 
     def build(folder: Path) -> EncodeReport:
@@ -177,7 +179,8 @@ def make_encoded_latents(
         if samples:
             encoder = open_h3(layout, spec)
             rows, refused = admitted_rows(layout, dataset, samples, spec.checkpoint)
-            report = encode_admitted(layout, dataset, rows, encoder, progress)
+            estimated = dict(zip(*(files.table.column(n).to_pylist() for n in ("id", "estimated_bytes")), strict=True))
+            report = encode_admitted(layout, dataset, rows, encoder, progress, estimated)
             report = replace(report, violations=(*refused, *report.violations))
             known = kept_figures(artifact.current)
             decoded = decode_rows(rows, report.rows, encoder, dataset.options, known=known, progress=progress)
@@ -195,12 +198,13 @@ def make_encoded_latents(
         )
         return report
 
-    return run_checked(
-        artifact,
-        build=build,
-        check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
-        declared=ENCODE_CHECKS,
-    )
+    with in_use(layout.row_store):
+        return run_checked(
+            artifact,
+            build=build,
+            check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
+            declared=ENCODE_CHECKS,
+        )
 
 
 EMPTY_REPORT = EncodeReport(rows=(), violations=(), encoded={}, reused={}, corrupt=0, encoder="")
@@ -231,15 +235,25 @@ def admitted_rows(
 
 
 def encode_admitted(
-    layout: Layout, dataset: Dataset, rows: Sequence[RowInput], encoder: Encoder, progress: Progress
+    layout: Layout,
+    dataset: Dataset,
+    rows: Sequence[RowInput],
+    encoder: Encoder,
+    progress: Progress,
+    estimated_bytes: Mapping[str, int] | None = None,
 ) -> EncodeReport:
-    """Encode what is missing of rows that were admitted; see :func:`muvap_assets.ref2va.encode.encode_rows`."""
+    """Encode what is missing of rows that were admitted; see :func:`muvap_assets.ref2va.encode.encode_rows`.
+
+    ``estimated_bytes`` is about what each row takes on disk, by id, where that is known.
+    """
     limit = dataset.options.max_presentation_tokens
     return encode.encode_rows(
         rows,
         encoder,
         RowStore(layout.row_store),
-        EncodeOptions(max_presentation_tokens=limit, source=dataset.manifest.name),
+        EncodeOptions(
+            max_presentation_tokens=limit, source=dataset.manifest.name, estimated_bytes=estimated_bytes or {}
+        ),
         lambda state: progress(state.done, state.total, f"{state.stage} of {state.sample_id}"),
     )
 
@@ -352,7 +366,8 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
             "code_version": INDEX_CODE_VERSION,
         },
     )
-    return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)
+    with in_use(layout.row_store):
+        return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)
 
 
 def _finished(sample: RawSample, row: StandingRow | None, store: RowStore) -> FinishedRow:

@@ -209,7 +209,7 @@ def test_keys_dependencies_and_checks_are_these():
     keys = (MANIFEST, LOUDNESS, PACKS)
     parents = {key.to_user_string(): sorted(p.to_user_string() for p in graph.get(key).parent_keys) for key in keys}
     assert parents == {
-        "asd/manifest": [],
+        "asd/manifest": ["asd/source"],
         "asd/loudness_index": ["asd/manifest"],
         "asd/packed_shards": ["asd/loudness_index", "asd/manifest"],
     }

@@ -200,7 +200,7 @@ def test_the_graph_links_parts_and_datasets_both_ways_and_gpu_work_is_pooled():
     keys = (MANIFEST, ENCODED, INDEX)
     parents = {key.to_user_string(): sorted(p.to_user_string() for p in graph.get(key).parent_keys) for key in keys}
     assert parents == {
-        "ref2va/manifest": [],
+        "ref2va/manifest": ["ref2va/source"],
         "ref2va/encoded_latents": ["ref2va/manifest"],
         "ref2va/parquet_cache_index": ["ref2va/encoded_latents", "ref2va/manifest"],
     }

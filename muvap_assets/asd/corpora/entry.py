@@ -7,7 +7,7 @@ union of ``datasets.py``.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Self
@@ -33,6 +33,7 @@ class CorpusEntry(BaseModel):
     max_rejected_share: Share = 0.05
     max_silent_share: Share = 0.1
     shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
+    max_age_hours: Annotated[float, Field(gt=0)] | None = None
 
     @property
     def policy(self) -> Policy:
@@ -56,3 +57,14 @@ class CorpusEntry(BaseModel):
     @abstractmethod
     def inputs(self) -> Mapping[str, Path]:
         """The text files the rows are made from, by the name their digests are recorded under."""
+
+    def media(self) -> Iterable[str]:
+        """Every media path that the rows name, as they write it, whether or not it is there."""
+        for row in self.read().rows:
+            yield from (row.audio_path, row.visual_path)
+            if row.boxes is not None:
+                yield row.boxes.boxes_path
+
+    def listings(self) -> tuple[Path, ...]:
+        """Folders whose entries, two levels deep, decide beside the texts which paths the rows name; here none."""
+        return ()

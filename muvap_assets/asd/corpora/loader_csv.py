@@ -80,6 +80,10 @@ class LoaderCorpus(CorpusEntry):
             original = {f"original/{path.name}": path for path in sorted(self.original_file.glob("*.csv"))}
         return {"loader": self.loader_file, **original}
 
+    def listings(self) -> tuple[Path, ...]:
+        """The folders of faces and audio: a path is written as it lies there."""
+        return (self.faces_folder, self.audio_folder)
+
     @property
     def loader_file(self) -> Path:
         """``csv/<split>_loader.csv`` unless another was given."""

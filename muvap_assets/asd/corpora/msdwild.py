@@ -105,6 +105,10 @@ class MsdwildCorpus(CorpusEntry):
         """The face boxes of that id."""
         return (self.boxes or self.root / MEDIA_FOLDER) / f"{name}.csv"
 
+    def portable(self, path: Path) -> str:
+        """A path as rows write it: relative to the root wherever it lies below it."""
+        return path.relative_to(self.root).as_posix() if path.is_relative_to(self.root) else str(path)
+
     def read(self) -> ParsedManifest:
         """See :func:`read_msdwild`."""
         return read_msdwild(self)
@@ -113,6 +117,14 @@ class MsdwildCorpus(CorpusEntry):
         """The turns, and the boxes of each video."""
         names = _names(self, read_rttm(self.rttm_file))
         return {"rttm": self.rttm_file, **{f"boxes/{name}": self.boxes_file(name) for name in names}}
+
+    def media(self) -> Iterator[str]:
+        """Each video, also one that is missing or cannot be read, and its WAV where those are heard instead."""
+        for name in _names(self, read_rttm(self.rttm_file)):
+            if _NAME.fullmatch(name):
+                yield self.portable(self.video_file(name))
+                if self.audio is not None:
+                    yield self.portable(self.audio / f"{name}.wav")
 
 
 def read_msdwild(corpus: MsdwildCorpus) -> ParsedManifest:
@@ -257,18 +269,19 @@ class _Reading:
         return windows
 
     def _row(self, name: str, track: TrackBoxes, count: int, fps: FrameRate, turns: tuple[Turn, ...]) -> ClipRow:
-        corpus, video = self.corpus, self._portable(self.corpus.video_file(name))
+        corpus = self.corpus
+        video = corpus.portable(corpus.video_file(name))
         return ClipRow(
             row=self.row_count,
             sample_id=f"{name}_{track.face_id}_{track.first_frame:06d}",
-            audio_path=video if corpus.audio is None else self._portable(corpus.audio / f"{name}.wav"),
+            audio_path=video if corpus.audio is None else corpus.portable(corpus.audio / f"{name}.wav"),
             visual_path=video,
             visual_kind=VisualKind.VIDEO_BOXES,
             source_fps=fps,
             labels=labels_at_centres(turns, track.first_frame, count, fps),
             start_sec=track.first_frame / fps.value,
             video_id=name,
-            boxes=TrackBoxes(self._portable(corpus.boxes_file(name)), track.face_id, track.first_frame),
+            boxes=TrackBoxes(corpus.portable(corpus.boxes_file(name)), track.face_id, track.first_frame),
         )
 
     def _match(
@@ -300,10 +313,6 @@ class _Reading:
             found = f"speaker {speaker!r}, of {len(turns[speaker])} turns, has no face"
             hint = "Accepted: somebody who is not seen speaks."
             self._warn(name, ViolationCode.SPEAKER_WITHOUT_FACE, found, "a box with that face id", hint)
-
-    def _portable(self, path: Path) -> str:
-        root = self.corpus.root
-        return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
     def _warn(self, name: str | None, code: ViolationCode, found: str, required: str, hint: str) -> None:
         self.violations.append(self._finding(name, code, found, required, hint, Severity.WARNING))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Iterator
@@ -17,7 +18,7 @@ from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
 from muvap_assets.asd.packs.layout import crc32_join
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.errors import MediaError, Violation, ViolationCode
-from muvap_assets.media.faces import NpyFaces, list_frames, open_npy_faces, read_jpeg_gray, stamp_gaps
+from muvap_assets.media.faces import NpyFaces, decode_jpeg_gray, list_frames, open_npy_faces, read_jpeg, stamp_gaps
 from muvap_assets.media.npy import write_at
 
 BLOCK_BYTES = 1 << 20
@@ -36,21 +37,42 @@ FaceSource: TypeAlias = NpyFaces | JpegFaces
 """Faces that were found to be what the manifest says. Holds no open file, however many clips are in work."""
 
 
-def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> list[MediaError]:
-    """Read frames from ``first`` into ``out``, uint8 [n, H, W]; every fault is returned."""
-    errors = []
+def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tuple[list[MediaError], bytes]:
+    """Read frames from ``first`` into ``out``, uint8 [n, H, W].
+
+    Returns:
+        Every fault, and the SHA-256 digests of the pieces that were read: each JPEG, or the array's part.
+    """
+    errors, digests = [], []
     if isinstance(source, NpyFaces):
         try:
             source.read_into(first, out)
         except MediaError as error:
-            errors.append(error)
-        return errors
+            return [error], b""
+        return [], hashlib.sha256(out.data).digest()
     for i, name in enumerate(source.names[first : first + len(out)]):
+        path = source.folder / name
         try:
-            read_jpeg_gray(source.folder / name, out[i])
+            data = read_jpeg(path)
+            decode_jpeg_gray(data, out[i], path)
+            digests.append(hashlib.sha256(data).digest())
         except MediaError as error:
             errors.append(error)
-    return errors
+    return errors, b"".join(digests)
+
+
+def read_pieces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> Iterator[bytes | memoryview]:
+    """The pieces that :func:`read_faces` digests, nothing decoded; ``out`` may be written to.
+
+    Raises:
+        MediaError: one cannot be read.
+    """
+    if isinstance(source, NpyFaces):
+        source.read_into(first, out)
+        yield out.data
+        return
+    for name in source.names[first : first + len(out)]:
+        yield read_jpeg(source.folder / name)
 
 
 def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Violation]]:
@@ -123,11 +145,12 @@ class FaceBlock:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBlock:
-    """What became of a block: the CRC-32 and number of its bytes, and the frames that could not be read."""
+    """What became of a block: CRC-32 and number of its bytes, digests of what it was made from, what could not be read."""
 
     block: FaceBlock
     crc32: int
     size_bytes: int
+    pieces: bytes
     errors: tuple[MediaError, ...]
 
 
@@ -160,28 +183,29 @@ class BlockWriter:
         buffer = self._buffers.get()
         try:
             frames = buffer[: block.count]
-            errors = read_faces(block.source, block.first, frames)
+            errors, pieces = read_faces(block.source, block.first, frames)
             if errors:
-                return WrittenBlock(block, 0, frames.nbytes, tuple(errors))
+                return WrittenBlock(block, 0, frames.nbytes, b"", tuple(errors))
             frame_bytes = frames.nbytes // block.count
             descriptor = os.open(target, os.O_WRONLY)
             try:
                 write_at(descriptor, frames, data_offset + (block.placed.face_offset + block.first) * frame_bytes)
             finally:
                 os.close(descriptor)
-            return WrittenBlock(block, zlib.crc32(frames.data), frames.nbytes, ())
+            return WrittenBlock(block, zlib.crc32(frames.data), frames.nbytes, pieces, ())
         finally:
             self._buffers.put(buffer)
 
 
 @dataclass(slots=True)
 class ClipFaces:
-    """Joins the blocks of one clip, which come in any order, into its CRC-32 and its findings."""
+    """Joins the blocks of one clip, which come in any order, into its CRC-32, its source's digest and its findings."""
 
     clip: Clip
     crc32: int = 0
     frames: int = 0
     errors: list[MediaError] = field(default_factory=list)
+    _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     _next: int = 0
     _waiting: dict[int, WrittenBlock] = field(default_factory=dict)
 
@@ -193,8 +217,14 @@ class ClipFaces:
             self.crc32 = ready.crc32 if first else crc32_join(self.crc32, ready.crc32, ready.size_bytes)
             self.frames += ready.block.count
             self.errors.extend(ready.errors)
+            self._digest.update(ready.pieces)
             self._next += 1
         return self.frames == self.clip.source_frames
+
+    @property
+    def content(self) -> str:
+        """A digest over what the faces were made from, piece after piece in frame order."""
+        return self._digest.hexdigest()
 
     def violations(self) -> list[Violation]:
         """One finding, about the first frame that could not be read, with how many more there are."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import chain
 from pathlib import Path
@@ -171,6 +171,7 @@ class PackEntry:
     labels_crc32: int
 
 
+_JSON_FIELDS = tuple(field.name for field in fields(PackEntry) if field.name != "shard")
 _ARROW_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
 _NARROW_TYPES = {
     "shard": pa.int32(),
@@ -199,9 +200,7 @@ def write_index(folder: Path, shards: Sequence[Sequence[PackEntry]]) -> None:
 
 
 def _json_row(entry: PackEntry) -> dict[str, Any]:
-    row = asdict(entry)
-    del row["shard"]
-    return row
+    return {name: getattr(entry, name) for name in _JSON_FIELDS}
 
 
 def map_index(folder: Path) -> pa.RecordBatch:

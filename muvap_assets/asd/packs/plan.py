@@ -10,6 +10,8 @@ from muvap_assets.asd.packs.layout import AUDIO_DTYPE, LABELS_DTYPE
 from muvap_assets.errors import ConfigError
 
 SHARD_BYTES = 1_000_000_000
+INDEX_BYTES = 1_200
+"""About what the two indexes take for one sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +63,9 @@ def plan_shards(
 
 def _array_bytes(frames: int, audio_samples: int, face_shape: tuple[int, int]) -> int:
     return frames * (face_shape[0] * face_shape[1] + LABELS_DTYPE.itemsize) + audio_samples * AUDIO_DTYPE.itemsize
+
+
+def pack_bytes(shards: Sequence[ShardPlan], face_shape: tuple[int, int]) -> int:
+    """What a pack of these shards takes on disk: its arrays exactly, its index by a usual sample's."""
+    arrays = sum(_array_bytes(shard.frames, shard.audio_samples, face_shape) for shard in shards)
+    return arrays + INDEX_BYTES * sum(len(shard.samples) for shard in shards)

@@ -152,7 +152,11 @@ class PackReader:
     def _arrays(self, shard: int) -> tuple[npt.NDArray[Any], ...]:
         if shard not in self._shards:
             folder = self.path / shard_name(shard)
-            self._shards[shard] = tuple(_mapped(folder / name) for name, _, _ in _EXPECTED)
+            try:
+                self._shards[shard] = tuple(_mapped(folder / name) for name, _, _ in _EXPECTED)
+            except FileNotFoundError as error:
+                found = "gone since the pack was opened: maintenance removed this version, or somebody did"
+                raise PackFormatError(folder, found, "the pack as it was opened; open `current` anew") from error
         return self._shards[shard]
 
     def _check_bounds(self, lengths: list[ShardLengths]) -> None:

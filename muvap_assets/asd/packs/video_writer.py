@@ -24,6 +24,7 @@ import numpy.typing as npt
 
 from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
 from muvap_assets.asd.packs.audio_writer import Place
+from muvap_assets.asd.packs.origins import boxes_content, faces_origin, files_state
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.asd.video_rows import boxes_of, track_faults
 from muvap_assets.errors import MediaError, Violation, ViolationCode
@@ -31,14 +32,16 @@ from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.npy import write_at
 from muvap_assets.media.video import VideoFrame
 from muvap_assets.media.video_faces import BORDER_GREY, crop_face, grey_picture, open_video
+from muvap_assets.publish import file_sha256
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFaces:
-    """The clip whose faces were written, and the CRC-32 of their bytes."""
+    """The clip whose faces were written, the CRC-32 of their bytes, and what they were made from, empty where not known."""
 
     placed: Placed
     crc32: int
+    origin: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +74,45 @@ def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Pa
     Raises:
         OSError: the target cannot be written.
     """
-    listings = {name: read_face_boxes(root / name) for name in {boxes_of(placed.clip).boxes_path for placed in clips}}
+    path = clips[0].clip.visual_file(root)
+    listed = sorted({boxes_of(placed.clip).boxes_path for placed in clips})
+    before = files_state([path, *(root / name for name in listed)])
+    listings = {name: read_face_boxes(root / name) for name in listed}
     violations = [violation for placed in clips for violation in _shape_faults(placed.clip, listings)]
     if violations:
         return WrittenVideo(clips, (), tuple(violations))
     try:
         with ExitStack() as stack:
             tracks = _open_tracks(clips, places, listings, stack)
-            violations = _scatter(tracks, clips[0].clip.visual_file(root), listings)
+            violations = _scatter(tracks, path, listings)
     except MediaError as error:
         return WrittenVideo(clips, (), tuple(error.violation(**_place(placed.clip)) for placed in clips))
-    faces = tuple(WrittenFaces(track.placed, track.crc32) for track in tracks if track.complete)
+    origins = {} if violations else _origins(clips, path, root, before)
+    faces = tuple(
+        WrittenFaces(track.placed, track.crc32, origins.get(track.placed.position, ""))
+        for track in tracks
+        if track.complete
+    )
     return WrittenVideo(clips, faces, tuple(violations))
+
+
+def _origins(clips: tuple[Placed, ...], path: Path, root: Path, before: str | None) -> dict[int, str]:
+    """What the faces of each clip were made from; nothing where a file was written to since ``before``, its state then."""
+    listed = sorted({boxes_of(placed.clip).boxes_path for placed in clips})
+    files = [path, *(root / name for name in listed)]
+    try:
+        digests = [file_sha256(file) for file in files]
+    except OSError:
+        return {}
+    if before is None or files_state(files) != before:
+        return {}
+    boxes = dict(zip(listed, digests[1:], strict=True))
+    return {
+        placed.position: faces_origin(
+            placed.clip, boxes_content(placed.clip, digests[0], boxes[boxes_of(placed.clip).boxes_path])
+        )
+        for placed in clips
+    }
 
 
 def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing]) -> list[Violation]:

@@ -51,9 +51,12 @@ from muvap_assets.asd.packs.layout import (
     write_header,
     write_index,
 )
-from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, plan_shards
+from muvap_assets.asd.packs.origins import faces_origin
+from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, pack_bytes, plan_shards
+from muvap_assets.asd.packs.reuse import CopiedTrack, Reuse, TrackCopier
 from muvap_assets.asd.packs.video_writer import WrittenVideo, group_by_video, write_video
 from muvap_assets.asd.timeline import model_frame_count
+from muvap_assets.disk import require_space
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.media.faces import load_decoder
 from muvap_assets.media.npy import npy_header_bytes, preallocate_npy
@@ -75,7 +78,7 @@ class Levels(Protocol):
     def peak(self) -> float: ...
 
 
-def write_pack(  # noqa: PLR0913 - four of them are options
+def write_pack(  # noqa: PLR0913 - all but three have a default or a name that says it
     folder: Path,
     clips: Sequence[Clip],
     root: Path,
@@ -85,6 +88,7 @@ def write_pack(  # noqa: PLR0913 - four of them are options
     notes: Mapping[str, Any] | None = None,
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
+    reuse: Reuse | None = None,
     progress: Progress = no_progress,
 ) -> PackHeader:
     """Pack ``clips`` in their order into ``folder``, which is empty.
@@ -98,6 +102,7 @@ def write_pack(  # noqa: PLR0913 - four of them are options
         notes: facts about the corpus, such as what its labels mean, for the provenance.
         shard_bytes: about how large a shard becomes.
         workers: threads that decode; all cores where not given. The bytes are the same.
+        reuse: an earlier pack whose unchanged tracks are copied; takes down what this one is made from. The bytes are the same.
         progress: called in this thread after the faces of each sample.
 
     Returns:
@@ -105,6 +110,7 @@ def write_pack(  # noqa: PLR0913 - four of them are options
 
     Raises:
         ConfigError: ``shard_bytes`` or ``workers`` is not positive.
+        PublishError: the disk has not the space the plan asks for; nothing was written.
         ValidationError: media is missing, changed since it was validated or cannot be decoded; every sample is named.
         OSError: the disk is full, or ``folder`` is not empty.
     """
@@ -114,8 +120,10 @@ def write_pack(  # noqa: PLR0913 - four of them are options
     _raise_if_any(_unpackable(clips, loudness))
     face_shape = (clips[0].face_height, clips[0].face_width)
     shards = plan_shards(clips, face_shape, shard_bytes)
+    require_space(folder, pack_bytes(shards, face_shape), "packed shards")
     files = [_preallocate(folder / shard_name(i), shard, face_shape) for i, shard in enumerate(shards)]
-    content = _write_content(shards, files, root, workers, progress)
+    work = _Work(shards, files, root, workers, reuse or Reuse(), progress)
+    content = _write_content(work)
     _raise_if_any(content.violations)
     write_index(folder, [[_entry(placed, content, loudness) for placed in shard.samples] for shard in shards])
     header = PackHeader(
@@ -212,19 +220,45 @@ def _preallocate(folder: Path, shard: ShardPlan, face_shape: tuple[int, int]) ->
     return files
 
 
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What there is to write, and where."""
+
+    shards: Sequence[ShardPlan]
+    files: Sequence[_ShardFiles]
+    root: Path
+    workers: int
+    reuse: Reuse
+    progress: Progress
+
+    @property
+    def samples(self) -> list[Placed]:
+        return [placed for shard in self.shards for placed in shard.samples]
+
+
 class _Content:
     """What was written for each sample, gathered in the calling thread."""
 
-    def __init__(self, samples: int, progress: Progress) -> None:
-        self.faces_crc32 = [0] * samples
+    def __init__(self, work: _Work) -> None:
+        self.faces_crc32: dict[int, int] = {}
         self.audio: dict[int, WrittenAudio] = {}
+        self.stamps: dict[int, str] = {}
         self.violations: list[Violation] = []
         self._in_work: dict[int, ClipFaces] = {}
-        self._progress, self._done, self._samples = progress, 0, samples
+        self._work, self._total, self._done = work, len(work.samples), 0
 
-    def open(self, placed: Placed, root: Path) -> FaceSource | None:
+    def copied(self, track: CopiedTrack) -> None:
+        """Take in what could be copied of a track."""
+        self._work.reuse.report.add(track)
+        self.stamps[track.placed.position] = track.stamp
+        if track.audio is not None:
+            self.audio[track.placed.position] = track.audio
+        if track.faces is not None:
+            self._faces_written(track.placed, *track.faces)
+
+    def open(self, placed: Placed) -> FaceSource | None:
         """The faces of a sample that are read block by block; nothing and a finding where they cannot be."""
-        source, violations = open_faces(placed.clip, root)
+        source, violations = open_faces(placed.clip, self._work.root)
         self.violations.extend(violations)
         if source is None:
             self._finish(placed)
@@ -240,9 +274,11 @@ class _Content:
         elif isinstance(result, WrittenVideo):
             self.violations.extend(result.violations)
             for faces in result.faces:
-                self.faces_crc32[faces.placed.position] = faces.crc32
+                self._faces_written(faces.placed, faces.crc32, faces.origin)
+            written = {faces.placed.position for faces in result.faces}
             for placed in result.clips:
-                self._finish(placed)
+                if placed.position not in written:
+                    self._finish(placed)
         else:
             self._add_block(result)
 
@@ -250,44 +286,59 @@ class _Content:
         placed = written.block.placed
         if self._in_work[placed.position].add(written):
             faces = self._in_work.pop(placed.position)
-            self.faces_crc32[placed.position] = faces.crc32
             self.violations.extend(faces.violations())
-            self._finish(placed)
+            self._faces_written(placed, faces.crc32, faces_origin(placed.clip, faces.content))
+
+    def _faces_written(self, placed: Placed, crc32: int, origin: str) -> None:
+        """Take down a sample's faces, and what they were made from."""
+        self.faces_crc32[placed.position] = crc32
+        self._work.reuse.record(placed.clip, self.stamps[placed.position], origin)
+        self._finish(placed)
 
     def _finish(self, placed: Placed) -> None:
         self._done += 1
-        self._progress(self._done, self._samples, placed.clip.sample_id)
+        self._work.progress(self._done, self._total, placed.clip.sample_id)
 
 
-def _write_content(
-    shards: Sequence[ShardPlan], files: Sequence[_ShardFiles], root: Path, workers: int, progress: Progress
-) -> _Content:
-    """Write all faces and audio from ``workers`` threads."""
-    samples = [placed for shard in shards for placed in shard.samples]
-    content = _Content(len(samples), progress)
-    kinds = {placed.clip.visual_kind for placed in samples}
+def _write_content(work: _Work) -> _Content:
+    """Copy what is unchanged, then decode the rest, from ``work.workers`` threads."""
+    content = _Content(work)
+    for track in _run_bounded(_copy_jobs(work), work.workers):
+        content.copied(track)
+    silent = [placed for placed in work.samples if placed.position not in content.audio]
+    faceless = [placed for placed in work.samples if placed.position not in content.faces_crc32]
+    kinds = {placed.clip.visual_kind for placed in faceless}
     if kinds - {VisualKind.NPY}:
         load_decoder()
-    if VisualKind.VIDEO_BOXES in kinds:
+    if VisualKind.VIDEO_BOXES in kinds or any(placed.clip.audio_from_video for placed in silent):
         load_video_decoder()
-    audio = {i: file.audio for i, file in enumerate(files)}
-    faces = {i: file.faces for i, file in enumerate(files)}
-    recordings = (partial(write_recording, clips, audio, root) for clips in group_by_recording(samples))
-    videos = (partial(write_video, clips, faces, root) for clips in group_by_video(samples))
-    clip = samples[0].clip
-    writer = BlockWriter((clip.face_height, clip.face_width), workers)
-
-    def face_jobs() -> Iterator[Callable[[], WrittenBlock]]:
-        for placed in samples:
-            source = None if placed.clip.visual_kind is VisualKind.VIDEO_BOXES else content.open(placed, root)
-            for block in blocks_of(placed, source) if source is not None else ():
-                yield partial(writer.write, block, faces[placed.shard].path, faces[placed.shard].data_offset)
-
+    audio = {i: file.audio for i, file in enumerate(work.files)}
+    faces = {i: file.faces for i, file in enumerate(work.files)}
+    recordings = (partial(write_recording, clips, audio, work.root) for clips in group_by_recording(silent))
+    videos = (partial(write_video, clips, faces, work.root) for clips in group_by_video(faceless))
     jobs: Iterable[Callable[[], WrittenRecording | WrittenVideo | WrittenBlock]]
-    jobs = chain(recordings, videos, face_jobs())
-    for result in _run_bounded(jobs, workers):
+    jobs = chain(recordings, videos, _face_jobs(work, faceless, content))
+    for result in _run_bounded(jobs, work.workers):
         content.add(result)
     return content
+
+
+def _copy_jobs(work: _Work) -> Iterator[Callable[[], CopiedTrack]]:
+    clip = work.samples[0].clip
+    copier = TrackCopier(work.reuse, work.root, (clip.face_height, clip.face_width), work.workers)
+    for placed in work.samples:
+        files = work.files[placed.shard]
+        yield partial(copier.copy, placed, files.faces, files.audio)
+
+
+def _face_jobs(work: _Work, samples: Sequence[Placed], content: _Content) -> Iterator[Callable[[], WrittenBlock]]:
+    clip = work.samples[0].clip
+    writer = BlockWriter((clip.face_height, clip.face_width), work.workers)
+    for placed in samples:
+        source = None if placed.clip.visual_kind is VisualKind.VIDEO_BOXES else content.open(placed)
+        faces = work.files[placed.shard].faces
+        for block in blocks_of(placed, source) if source is not None else ():
+            yield partial(writer.write, block, faces.path, faces.data_offset)
 
 
 def _run_bounded(jobs: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:

@@ -1,0 +1,214 @@
+"""Verbs that run a data root: its versions. The domain is imported when a verb runs, so that ``muvap --help`` is quick."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from muvap_assets.cli.output import SHOWN, print_table
+
+if TYPE_CHECKING:
+    from muvap_assets.layout import Layout
+    from muvap_assets.versions import StandingVersion
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def data_root_option(command: F) -> F:
+    """The option that says which data root a verb is about."""
+    return click.option(
+        "--data-root",
+        type=click.Path(exists=True, file_okay=False, path_type=Path),
+        envvar="MUVAP_DATA_ROOT",
+        default="data",
+        show_default="$MUVAP_DATA_ROOT, or ./data",
+        help="Where everything is published.",
+    )(command)
+
+
+def _layout(data_root: Path) -> Layout:
+    from muvap_assets.layout import Layout
+
+    return Layout(data_root.resolve())
+
+
+@click.command()
+@click.argument("artifact")
+@click.argument("partition")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON list.")
+@data_root_option
+def versions(artifact: str, partition: str, as_json: bool, data_root: Path) -> None:
+    """List the versions of ARTIFACT (asd/packed_shards) that stand for PARTITION, the current one first."""
+    from dataclasses import asdict
+
+    from muvap_assets.versions import find_artifact, standing_versions
+
+    standing = standing_versions(find_artifact(_layout(data_root), artifact, partition))
+    if as_json:
+        click.echo(json.dumps([asdict(version) for version in standing], indent=1))
+        return
+    print_table([("version", "", "became current", "bytes"), *(_version_row(version) for version in standing)])
+
+
+def _version_row(version: StandingVersion) -> tuple[str, ...]:
+    when = "unknown" if version.published_sec is None else _time(version.published_sec)
+    return version.version, "current" if version.is_current else "", when, f"{version.size_bytes:,}"
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+@click.command()
+@click.argument("before")
+@click.argument("after")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@data_root_option
+def diff(before: str, after: str, as_json: bool, data_root: Path) -> None:
+    """Say which rows AFTER has and BEFORE has not, which it lacks, and what changed of the others.
+
+    Each is the folder of a version, or ARTIFACT/PARTITION@VERSION below the data root, such as asd/manifest/talks@2f0c6b1f;
+    without @VERSION the current one.
+    """
+    from muvap_assets.version_diff import diff_versions
+
+    found = diff_versions(_version_folder(before, data_root), _version_folder(after, data_root))
+    if as_json:
+        changed = {
+            key: {change.field: [change.before, change.after] for change in changes}
+            for key, changes in found.changed.items()
+        }
+        values = {"added": found.added, "removed": found.removed, "changed": changed, "unchanged": found.unchanged}
+        click.echo(json.dumps(values, indent=1, ensure_ascii=False, default=str))
+        return
+    lines = [f"+ {key}" for key in found.added] + [f"- {key}" for key in found.removed]
+    lines += [f"~ {key}: {'; '.join(c.text() for c in changes)}" for key, changes in found.changed.items()]
+    for line in lines[:SHOWN]:
+        click.echo(line)
+    if len(lines) > SHOWN:
+        click.echo(f"... and {len(lines) - SHOWN} more; --json prints all of them")
+    click.echo(
+        f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.unchanged} unchanged"
+    )
+
+
+def _version_folder(name: str, data_root: Path) -> Path:
+    from muvap_assets.errors import ConfigError
+    from muvap_assets.versions import find_artifact, standing_versions
+
+    if Path(name).is_dir():
+        return Path(name).resolve()
+    place, _, wanted = name.partition("@")
+    line_and_artifact, _, partition = place.rpartition("/")
+    artifact = find_artifact(_layout(data_root), line_and_artifact, partition)
+    known = [version.version for version in standing_versions(artifact)]
+    matching = [version for version in known if version.startswith(wanted)] if wanted else known[:1]
+    if len(matching) != 1:
+        raise ConfigError(f"{name}: {len(matching)} versions of that name; required: one of {known}. Name one.")
+    return artifact.version(matching[0])
+
+
+@click.command()
+@click.argument("artifact")
+@click.argument("partition")
+@click.argument("version")
+@data_root_option
+def rollback(artifact: str, partition: str, version: str, data_root: Path) -> None:
+    """Let readers of ARTIFACT for PARTITION see VERSION again, in one step, after reading it through.
+
+    VERSION may be shortened. A version that is damaged is refused. What was built from the version left is then refused as an
+    input until it is materialized again.
+    """
+    from muvap_assets.publish import current_version
+    from muvap_assets.versions import find_artifact, roll_back
+
+    found = find_artifact(_layout(data_root), artifact, partition)
+    before = roll_back(found, version)
+    click.echo(f"{found.label}: current is version {current_version(found)}, was {before}")
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option(
+    "--keep", type=click.IntRange(min=0), default=3, show_default=True, help="Versions beside the current one."
+)
+@click.option(
+    "--grace-hours",
+    type=click.FloatRange(min=0),
+    default=24.0,
+    show_default=True,
+    help="A version stays this long after another took its place, for readers that opened it.",
+)
+@click.option(
+    "--row-grace-days",
+    type=click.FloatRange(min=0),
+    default=14.0,
+    show_default=True,
+    help="A row no version lists stays this long, for a failed run that comes back for it.",
+)
+@data_root_option
+def maintenance(dry_run: bool, keep: int, grace_hours: float, row_grace_days: float, data_root: Path) -> None:
+    """Remove old versions, what killed runs left, and rows of the row store that no version lists.
+
+    Never what is current, what a standing version lists or links, or what a run is using.
+    """
+    from muvap_assets.retention import DAY_SEC, Retention, maintain
+
+    policy = Retention(keep_versions=keep, grace_sec=grace_hours * 3600, row_grace_sec=row_grace_days * DAY_SEC)
+    report = maintain(_layout(data_root), policy, dry_run=dry_run)
+    for removal in report.removed:
+        click.echo(f"{removal.kind}: {removal.name}: {removal.freed_bytes:,} bytes")
+    for line in report.left:
+        click.echo(f"left: {line}")
+    done = "would be removed" if dry_run else "removed"
+    click.echo(f"{len(report.removed)} {done}, {report.freed_bytes:,} bytes")
+
+
+@click.command()
+@click.option("--recording", "recordings", multiple=True, help="A recording's id: 16 digits of its file's SHA-256.")
+@click.option("--media", multiple=True, help="SHA-256 of a media file: a recording, faces, a video, an image.")
+@click.option("--sample", "samples", multiple=True, help="A sample_id, or the id of a ref2va row.")
+@click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
+@click.option(
+    "--datasets",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    envvar="MUVAP_DATASETS",
+    help="datasets.yaml: says where the media of ref2va manifests lie.",
+)
+@data_root_option
+def purge(dry_run: bool, datasets: Path | None, data_root: Path, **named: tuple[str, ...]) -> None:
+    """Remove a recording, a media file or a sample from everything made of it but what is current.
+
+    Take its rows out of the source manifest and materialize again first; until everything current is made without it, nothing
+    is removed and what is missing is said. Then versions that hold it go as a whole, and its rows, parts and cache entries.
+    Exports, backups and Dagster's own event log are not reached.
+    """
+    from muvap_assets.datasets import load_datasets
+    from muvap_assets.takedown import Takedown
+    from muvap_assets.takedown import purge as remove_everywhere
+
+    known = {} if datasets is None else load_datasets(datasets).ref2va
+    takedown = Takedown(
+        **{
+            name: frozenset(value.lower() if name != "samples" else value for value in values)
+            for name, values in named.items()
+        }
+    )
+    report = remove_everywhere(
+        _layout(data_root), takedown, manifests={name: entry.manifest for name, entry in known.items()}, dry_run=dry_run
+    )
+    for removal in report.removed:
+        click.echo(f"{removal.kind}: {removal.name}")
+    if report.outside:
+        click.echo(
+            f"left: {report.outside} rows have another name outside the data root, in a dataset that was exported"
+        )
+    click.echo(f"{len(report.removed)} {'would be removed' if dry_run else 'removed'}")
+
+
+COMMANDS = (versions, diff, rollback, maintenance, purge)

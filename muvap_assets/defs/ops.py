@@ -1,0 +1,63 @@
+"""``muvap ops``: verbs for whoever runs the platform that need Dagster's own records.
+
+Belongs here: commands about runs. Commands about data know no Dagster and are in ``muvap_assets/cli``. See
+https://docs.dagster.io/guides/operate/managing-concurrency.
+"""
+
+import sys
+import time
+
+import click
+import dagster as dg
+
+QUIET_SEC = 120
+"""A run that wrote to its log this recently may well be alive: one that encodes writes a line every few seconds."""
+
+
+@click.group()
+def ops() -> None:
+    """Look after runs; needs DAGSTER_HOME."""
+
+
+@ops.command("release-run")
+@click.argument("run_id")
+@click.option("--force", is_flag=True, help="Also a run that wrote to its log a moment ago.")
+def release_run(run_id: str, force: bool) -> None:
+    """Release what RUN_ID holds: for a run whose process was killed, which still holds the GPU's place.
+
+    Its place in every pool is freed, and where it was not over yet it is reported failed. Its data need nothing: what was
+    not published is cleaned up by the next run, rows that were encoded are kept. A run that is alive must be terminated
+    instead (in the UI), or two runs would share one GPU.
+    """
+    with dg.DagsterInstance.get() as instance:
+        error = release(instance, run_id, force=force)
+    if error:
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    click.echo(f"{run_id}: released")
+
+
+def release(instance: dg.DagsterInstance, run_id: str, *, force: bool = False) -> str | None:
+    """Free what a dead run holds and report it failed.
+
+    Returns:
+        Why it was left alone, or ``None``.
+    """
+    run = instance.get_run_by_id(run_id)
+    if run is None:
+        return f"run {run_id}: not in this instance; required: a run's id, as the UI and the log name it. Is DAGSTER_HOME right?"
+    if not run.is_finished:
+        quiet = _quiet_sec(instance, run_id)
+        if quiet < QUIET_SEC and not force:
+            return (
+                f"run {run_id}: it wrote to its log {quiet:.0f} s ago, required: {QUIET_SEC} s of silence. If its process is "
+                "dead, use --force; if it is alive, terminate it in the UI."
+            )
+        instance.report_run_failed(run, "Released by hand (muvap ops release-run): its process was gone.")
+    instance.event_log_storage.free_concurrency_slots_for_run(run_id)
+    return None
+
+
+def _quiet_sec(instance: dg.DagsterInstance, run_id: str) -> float:
+    records = instance.get_records_for_run(run_id, limit=1, ascending=False).records
+    return time.time() - records[0].timestamp if records else float("inf")

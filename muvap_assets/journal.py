@@ -1,0 +1,78 @@
+"""Which version of an artifact became current when: a small append-only file an artifact, and the lock on it.
+
+Versions are digests and have no order of their own. A folder's time is no order either: refreshing a location-dependent
+file changes it, and copying a data root sets them all anew. So each move of ``current`` is written down, one JSON line.
+The journal is safe to lose: what it does not name counts as older than what it does, ordered by the folders' times.
+
+    {"version": "2f0c6b1f4a0e9d37", "at_sec": 1767225600.25}
+
+Whoever publishes, rolls back or removes a version holds the lock meanwhile; the kernel lets go of it when a process dies.
+Belongs here: the file and its lock. What is kept is ``retention``'s, what is shown ``versions``'.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from muvap_assets.layout import Artifact
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """``version`` became current at ``at_sec``, in seconds since the epoch."""
+
+    version: str
+    at_sec: float
+
+
+def wall_clock_sec() -> float:
+    """The time that is written down."""
+    return time.time()
+
+
+@contextmanager
+def exclusively(artifact: Artifact) -> Iterator[None]:
+    """Keep every other process from changing ``artifact`` until the block ends."""
+    artifact.journal.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(artifact.journal, os.O_CREAT | os.O_RDWR, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def record(artifact: Artifact, version: str) -> None:
+    """Write down that ``version`` just became current; called under the lock."""
+    line = json.dumps({"version": version, "at_sec": wall_clock_sec()}).encode() + b"\n"
+    descriptor = os.open(artifact.journal, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        # A line that a killed process or a full disk cut short must not swallow this one.
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        os.write(descriptor, b"\n" + line if torn else line)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def events(artifact: Artifact) -> list[Event]:
+    """Every move of ``current``, oldest first; lines that are not whole are left out."""
+    try:
+        lines = artifact.journal.read_text(encoding="utf-8", errors="replace").splitlines()
+    except FileNotFoundError:
+        return []
+    found = []
+    for line in lines:
+        try:
+            values = json.loads(line)
+            found.append(Event(str(values["version"]), float(values["at_sec"])))
+        except (ValueError, KeyError, TypeError):
+            continue
+    return found

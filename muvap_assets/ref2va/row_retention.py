@@ -1,0 +1,102 @@
+"""Which rows and parts of a row store nothing needs any more, and the lock that tells whether a run is using it.
+
+A run takes rows and parts into use long before it publishes the list of them, and may take up ones made long ago: neither
+their age nor any published list tells. So it holds the store's lock, shared, from its first look at the store to the
+publication of what it made of it; whoever removes from the store has to have it alone.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from muvap_assets.ref2va.records import PROVENANCE_KEY
+
+_LOCK_NAME = ".in_use"
+
+
+@dataclass(frozen=True, slots=True)
+class Unused:
+    """Files nothing needs; ``unread`` are keys of needed rows whose parts could not be found out."""
+
+    rows: tuple[Path, ...]
+    parts: tuple[Path, ...]
+    unread: tuple[str, ...]
+
+
+@contextmanager
+def in_use(store: Path) -> Iterator[None]:
+    """Keep everything in the store from being removed until the block ends; any number of runs may at once."""
+    descriptor = _open_lock(store)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def alone(store: Path) -> Iterator[bool]:
+    """Whether no run is using the store, and then none begins to until the block ends."""
+    descriptor = _open_lock(store)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+    finally:
+        os.close(descriptor)
+
+
+def _open_lock(store: Path) -> int:
+    store.mkdir(parents=True, exist_ok=True)
+    return os.open(store / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+
+
+def unused(store: Path, listed: Collection[str], before_sec: float) -> Unused:
+    """Rows and parts that are older than ``before_sec`` and that no row of ``listed`` needs.
+
+    A row whose file has another name, in a published dataset or an exported one, stays: removing it would free nothing and
+    cost encoding it again. The parts of each row that stays are in its own provenance, and stay with it.
+    """
+    kept: list[Path] = []
+    rows: list[Path] = []
+    for path in sorted(store.glob("rows/*/*.row")):
+        status = path.stat()
+        needed = path.stem in listed or status.st_nlink > 1 or status.st_mtime >= before_sec
+        (kept if needed else rows).append(path)
+    standing = {path.stem for path in kept}
+    unread = [key for key in listed if key not in standing]
+    needed_parts: set[str] = set()
+    for path in kept:
+        parts = parts_of(path)
+        if parts is None:
+            unread.append(path.stem)
+        else:
+            needed_parts |= parts
+    parts_found = [] if unread else _old_parts(store, needed_parts, before_sec)
+    return Unused(tuple(rows), tuple(parts_found), tuple(sorted(unread)))
+
+
+def _old_parts(store: Path, needed: Collection[str], before_sec: float) -> list[Path]:
+    paths = sorted(store.glob("parts/*/*/*.part"))
+    return [path for path in paths if path.stem not in needed and path.stat().st_mtime < before_sec]
+
+
+def parts_of(row: Path) -> set[str] | None:
+    """Keys of the parts a row was made of, or ``None`` where its file does not say."""
+    try:
+        metadata = pq.read_metadata(row).metadata or {}
+        return set(json.loads(metadata[PROVENANCE_KEY])["parts"].values())
+    except (OSError, pa.ArrowException, KeyError, ValueError, AttributeError):
+        return None

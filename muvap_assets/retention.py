@@ -1,0 +1,227 @@
+"""What maintenance removes, and what it never does.
+
+| removed                              | unless                                                                              |
+|--------------------------------------|-------------------------------------------------------------------------------------|
+| a version                            | it is current, one of the last N before it, or was current within the grace period  |
+| what a killed run left in staging    | a running one holds its lock                                                        |
+| a row or part of the row store       | a standing version lists or links it, it is young, or a run is using the store      |
+| what the cache knows of a pack       | that version stands                                                                 |
+
+A reader that has files of a version open or mapped keeps them: removing a file only takes its name away. One that opened
+``current`` and opens a file of that version later has the grace period for it; after that it fails, naming the file.
+
+A version leaves its place in one step and is deleted in staging, so that no half of one ever stands under its name.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+from muvap_assets.journal import exclusively, wall_clock_sec
+from muvap_assets.layout import Artifact, Layout
+from muvap_assets.publish import current_version, remove_stale_staging, staged
+from muvap_assets.ref2va import row_retention
+from muvap_assets.ref2va.line import ROWS_FILE, read_rows
+from muvap_assets.versions import StandingVersion, artifacts, standing_versions
+
+DAY_SEC = 86_400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How much is kept.
+
+    Attributes:
+        keep_versions: versions beside the current one, those that were current last.
+        grace_sec: a version stays this long after another took its place, for readers that opened ``current``.
+        row_grace_sec: a row or part no version lists stays this long: a run that failed comes back for it, and encoding
+            it again takes a device.
+    """
+
+    keep_versions: int = 3
+    grace_sec: float = DAY_SEC
+    row_grace_sec: float = 14 * DAY_SEC
+
+
+class RemovalKind(StrEnum):
+    """What something removed was."""
+
+    VERSION = "version"
+    STAGING = "staging"
+    ROW = "row"
+    PART = "part"
+    CACHE = "cache"
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Something removed, and the bytes the disk got back; none for files that have another name as well."""
+
+    kind: RemovalKind
+    name: str
+    freed_bytes: int
+
+
+@dataclass(slots=True)
+class MaintenanceReport:
+    """What was removed, or would be, and what was left alone for a reason worth telling."""
+
+    dry_run: bool
+    removed: list[Removal] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes the disk got back."""
+        return sum(removal.freed_bytes for removal in self.removed)
+
+    def count(self, kind: RemovalKind) -> int:
+        """How many things of one kind were removed."""
+        return sum(removal.kind is kind for removal in self.removed)
+
+
+def maintain(
+    layout: Layout, retention: Retention, *, dry_run: bool = False, now_sec: float | None = None
+) -> MaintenanceReport:
+    """Remove what nothing needs any more; with ``dry_run`` only say what that is.
+
+    Args:
+        layout: the data root.
+        retention: how much is kept.
+        dry_run: change nothing.
+        now_sec: the time ages are counted to, in seconds since the epoch.
+    """
+    now = wall_clock_sec() if now_sec is None else now_sec
+    report = MaintenanceReport(dry_run)
+    _clean_staging(layout, report, now - retention.grace_sec)
+    gone: set[Path] = set()
+    for artifact in artifacts(layout):
+        for version in surplus_versions(artifact, retention, now):
+            if dry_run or remove_version(artifact, version.version):
+                folder = artifact.version(version.version)
+                gone.add(folder)
+                label = f"{artifact.label} {version.version}"
+                report.removed.append(Removal(RemovalKind.VERSION, label, version.size_bytes))
+    _clean_row_store(layout, report, now - retention.row_grace_sec, gone)
+    _clean_pack_cache(layout, report, gone)
+    return report
+
+
+# --- versions ---------------------------------------------------------------------------------------------------------
+
+
+def surplus_versions(artifact: Artifact, retention: Retention, now_sec: float) -> list[StandingVersion]:
+    """The versions of one artifact that maintenance removes at ``now_sec``."""
+    others = [version for version in standing_versions(artifact) if not version.is_current]
+    return [
+        version
+        for version in others[retention.keep_versions :]
+        if version.left_sec is not None and now_sec - version.left_sec > retention.grace_sec
+    ]
+
+
+def remove_version(artifact: Artifact, version: str) -> bool:
+    """Remove a version that is not current; false where it is, or is gone already."""
+    with staged(artifact) as trash, exclusively(artifact):
+        # It may have become current again since it was found surplus.
+        if current_version(artifact) == version or not artifact.version(version).is_dir():
+            return False
+        artifact.version(version).rename(trash / version)
+    return True
+
+
+# --- staging ----------------------------------------------------------------------------------------------------------
+
+
+def _clean_staging(layout: Layout, report: MaintenanceReport, before_sec: float) -> None:
+    staging = layout.root / ".staging"
+    for private in _abandoned(staging):
+        report.removed.append(Removal(RemovalKind.STAGING, private.name, tree_bytes(private)))
+    if not report.dry_run:
+        remove_stale_staging(staging)
+    for lock in sorted(staging.glob("*.lock")):
+        # A process killed between taking its lock and making its folder leaves a lock alone.
+        if not lock.with_suffix("").exists() and lock.stat().st_mtime < before_sec:
+            report.removed.append(Removal(RemovalKind.STAGING, lock.name, 0))
+            if not report.dry_run:
+                lock.unlink(missing_ok=True)
+
+
+def _abandoned(staging: Path) -> list[Path]:
+    """Folders whose owner is gone."""
+    return [private for private, in_use in _staging(staging) if not in_use and private.is_dir()]
+
+
+def busy_staging(staging: Path) -> list[str]:
+    """Names of the folders that running publishers are writing to."""
+    return [private.name for private, in_use in _staging(staging) if in_use]
+
+
+def _staging(staging: Path) -> Iterator[tuple[Path, bool]]:
+    for lock_path in sorted(staging.glob("*.lock")):
+        try:
+            lock = os.open(lock_path, os.O_RDWR)
+        except FileNotFoundError:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield lock_path.with_suffix(""), False
+        except BlockingIOError:
+            yield lock_path.with_suffix(""), True
+        finally:
+            os.close(lock)
+
+
+def tree_bytes(folder: Path) -> int:
+    """Bytes that removing ``folder`` gives back: of files that have no other name."""
+    statuses = (path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    return sum(status.st_size for status in statuses if status.st_nlink == 1)
+
+
+# --- row store and cache ------------------------------------------------------------------------------------------------
+
+
+def _clean_row_store(layout: Layout, report: MaintenanceReport, before_sec: float, gone: set[Path]) -> None:
+    if not layout.row_store.is_dir():
+        return
+    with row_retention.alone(layout.row_store) as alone:
+        if not alone:
+            report.left.append(
+                "row store: a run is using it, nothing was removed there. Run maintenance when it is over."
+            )
+            return
+        keys = listed_rows(layout, gone)
+        unused = row_retention.unused(layout.row_store, keys, before_sec)
+        if unused.unread:
+            report.left.append(
+                f"row store: {len(unused.unread)} listed rows cannot be read ({', '.join(unused.unread[:3])}), so that the "
+                "parts they were made of are not known; all parts stay. Materialize ref2va/encoded_latents again."
+            )
+        for kind, paths in ((RemovalKind.ROW, unused.rows), (RemovalKind.PART, unused.parts)):
+            for path in paths:
+                report.removed.append(Removal(kind, path.relative_to(layout.row_store).as_posix(), path.stat().st_size))
+                if not report.dry_run:
+                    path.unlink(missing_ok=True)
+
+
+def listed_rows(layout: Layout, without: Collection[Path] = ()) -> set[str]:
+    """Keys of all rows that a standing version lists, those in ``without`` apart."""
+    folder = layout.root / "ref2va" / "encoded_latents"
+    versions = (path.parent for path in folder.glob(f"*/*/{ROWS_FILE}") if not path.parent.is_symlink())
+    return {row.key for version in versions if version not in without for row in read_rows(version)}
+
+
+def _clean_pack_cache(layout: Layout, report: MaintenanceReport, gone: set[Path]) -> None:
+    for path in sorted(layout.pack_cache.glob("*/*.json")):
+        folder = layout.asd_packed_shards(path.parent.name).version(path.stem)
+        if folder in gone or not folder.is_dir():
+            report.removed.append(
+                Removal(RemovalKind.CACHE, path.relative_to(layout.root).as_posix(), path.stat().st_size)
+            )
+            if not report.dry_run:
+                path.unlink(missing_ok=True)

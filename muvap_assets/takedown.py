@@ -1,0 +1,309 @@
+"""Taking a recording, a media file or a sample out of everything that was ever made of it.
+
+The order is fixed: first it leaves the source manifest and everything current is made again without it; only then is it
+purged from what stands beside: versions that hold it are removed whole, then rows and parts of the row store, then what
+caches and reports say about it. Until then nothing is removed, and what has to be made again is said.
+
+| named by     | found in asd by                             | found in ref2va by                                                |
+|--------------|---------------------------------------------|-------------------------------------------------------------------|
+| recording    | ``recording_id``                            |                                                                   |
+| media        | ``recording_id``; digests of the face files | digests of the files the manifest names, as they are or were seen |
+| sample       | ``sample_id``                               | ``id``                                                            |
+
+A media file that is gone from its place can be told by its digest only where a cache remembers it, or it is a recording:
+purge first and delete the file afterwards, or name the samples. What lies outside the data root (exports, backups,
+Dagster's event log) is not reached.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from muvap_assets.asd.corpora.tsv import read_tsv
+from muvap_assets.asd.manifest_files import TSV_FILE
+from muvap_assets.asd.packs.audio_writer import ID_LENGTH
+from muvap_assets.errors import ConfigError, PublishError, StaleInputError
+from muvap_assets.layout import Artifact, Layout
+from muvap_assets.publish import current_version, file_sha256, remove_stale_staging
+from muvap_assets.ref2va import row_retention
+from muvap_assets.ref2va.line import media_cache
+from muvap_assets.ref2va.manifest_files import read_manifest
+from muvap_assets.retention import Removal, RemovalKind, busy_staging, listed_rows, remove_version
+from muvap_assets.version_diff import kind_of, read_rows
+from muvap_assets.versions import artifacts, standing_versions
+
+_SHOWN = 5
+_MADE_IN_ORDER = ("manifest", "loudness_index", "packed_shards", "encoded_latents", "parquet_cache_index")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Takedown:
+    """What is to go; any of the three. ``media`` are SHA-256 digests of files, ``recordings`` their first 16 digits."""
+
+    recordings: frozenset[str] = frozenset()
+    media: frozenset[str] = frozenset()
+    samples: frozenset[str] = frozenset()
+
+    @property
+    def recording_ids(self) -> frozenset[str]:
+        """The recordings that are named, by either digest."""
+        return self.recordings | {digest[:ID_LENGTH] for digest in self.media}
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A version that holds what is to go, and in which rows."""
+
+    artifact: Artifact
+    version: str
+    rows: tuple[str, ...]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether readers see it."""
+        return current_version(self.artifact) == self.version
+
+
+@dataclass(slots=True)
+class TakedownReport:
+    """What was removed, or would be, and which rows it was."""
+
+    dry_run: bool
+    samples: set[str] = field(default_factory=set)
+    removed: list[Removal] = field(default_factory=list)
+    outside: int = 0
+    """Rows whose file has another name outside the data root, such as in an exported dataset."""
+
+
+def purge(
+    layout: Layout, takedown: Takedown, *, manifests: Mapping[str, Path] | None = None, dry_run: bool = False
+) -> TakedownReport:
+    """Remove every trace of ``takedown`` from what is published or remembered.
+
+    Args:
+        layout: the data root.
+        takedown: what is to go.
+        manifests: the source manifest of each ref2va dataset: their media paths are meant from its folder.
+        dry_run: only say what would be removed.
+
+    Raises:
+        ConfigError: nothing is named.
+        StaleInputError: something current still holds it; nothing was removed.
+        PublishError: a run is in progress, which may publish it again; nothing was removed.
+    """
+    if not (takedown.recording_ids or takedown.samples):
+        raise ConfigError("purge: nothing named; required: a recording, a media digest or a sample. Name one.")
+    holdings = find_holdings(layout, takedown, manifests or {})
+    _require_rebuilt([holding for holding in holdings if holding.is_current])
+    report = TakedownReport(dry_run, {row for holding in holdings for row in holding.rows} | takedown.samples)
+    with row_retention.alone(layout.row_store) as alone:
+        remove_stale_staging(layout.root / ".staging")
+        busy = busy_staging(layout.root / ".staging")
+        if not alone or busy:
+            raise PublishError(
+                f"purge: a run is in progress ({', '.join(busy[:_SHOWN]) or 'it uses the row store'}); required: none, since "
+                "it may publish again what is purged. Nothing was removed. Wait for it, or end it, and purge again."
+            )
+        gone = set()
+        for holding in holdings:
+            gone.add(holding.artifact.version(holding.version))
+            _remove_holding(layout, holding, report)
+        _purge_row_store(layout, report, gone)
+        _purge_texts(layout, takedown, report)
+    return report
+
+
+def find_holdings(layout: Layout, takedown: Takedown, manifests: Mapping[str, Path]) -> list[Holding]:
+    """Every standing version that holds any of it, artifact by artifact."""
+    holdings = []
+    seen = _known_digests(layout)
+    for artifact in artifacts(layout):
+        for version in standing_versions(artifact):
+            rows = _rows_in(artifact, version.version, takedown, manifests, seen)
+            if rows:
+                holdings.append(Holding(artifact, version.version, tuple(rows)))
+    named: dict[tuple[str, str], set[str]] = {}
+    for holding in holdings:
+        if kind_of(holding.artifact.version(holding.version)).endswith("/manifest"):
+            named.setdefault((holding.artifact.line, holding.artifact.partition), set()).update(holding.rows)
+    return [*holdings, *_downstream(layout, holdings, named)]
+
+
+def _rows_in(
+    artifact: Artifact, version: str, takedown: Takedown, manifests: Mapping[str, Path], seen: Mapping[str, set[str]]
+) -> list[str]:
+    """Rows of one version that are named by what the version itself says, or by the media it names."""
+    folder = artifact.version(version)
+    try:
+        kind = kind_of(folder)
+    except ConfigError:
+        return []
+    recordings = takedown.recording_ids
+    found = [
+        key
+        for key, row in read_rows(folder).items()
+        if key in takedown.samples or row.get("recording_id") in recordings
+    ]
+    if takedown.media and kind == "asd/manifest":
+        found += _clips_with_faces(folder, takedown.media)
+    if takedown.media and kind == "ref2va/manifest":
+        is_current = current_version(artifact) == version
+        found += _samples_with_media(
+            folder, takedown.media, manifests.get(artifact.partition), {} if is_current else seen
+        )
+    return list(dict.fromkeys(found))
+
+
+def _clips_with_faces(folder: Path, media: frozenset[str]) -> Iterator[str]:
+    seen: dict[Path, bool] = {}  # many tracks are of one video
+    for row in read_tsv(folder / TSV_FILE).rows:
+        path = folder / row.visual_path
+        if path not in seen:
+            files = sorted(path.iterdir()) if path.is_dir() else [path]
+            seen[path] = any(_digest(file) in media for file in files)
+        if seen[path]:
+            yield row.sample_id
+
+
+def _samples_with_media(
+    folder: Path, media: frozenset[str], manifest: Path | None, seen: Mapping[str, set[str]]
+) -> Iterator[str]:
+    """Samples that name a file of these digests: as it is now, or as it was seen where ``seen`` knows."""
+    for sample in read_manifest(folder).samples:
+        paths = [
+            sample.target_video,
+            *(p for r in sample.references for p in (r.image, r.video, r.audio) if p is not None),
+        ]
+        for path in paths:
+            file = (manifest.parent if manifest else Path("/")) / path
+            if _digest(file) in media or seen.get(str(file.resolve()), set()) & media:
+                yield sample.id
+                break
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        return file_sha256(path)
+    except OSError:
+        return None
+
+
+def _known_digests(layout: Layout) -> dict[str, set[str]]:
+    """Digests that each media file was seen with, by its path, as far as the cache remembers."""
+    try:
+        remembered = json.loads((media_cache(layout) / "digests.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    digests: dict[str, set[str]] = {}
+    for key, digest in remembered.items():
+        digests.setdefault(key.rsplit("|", 2)[0], set()).add(digest)
+    return digests
+
+
+def _downstream(
+    layout: Layout, holdings: list[Holding], named: Mapping[tuple[str, str], set[str]]
+) -> Iterator[Holding]:
+    """Versions made from a manifest that holds it, which do not say it themselves."""
+    known = {holding.artifact.version(holding.version) for holding in holdings}
+    for artifact in artifacts(layout):
+        dataset = artifact.partition
+        if artifact.name == "encoded_latents":
+            dataset = artifact.partition.partition(".")[2]
+        ids = named.get((artifact.line, dataset), set())
+        for version in standing_versions(artifact) if ids and artifact.name != "manifest" else []:
+            folder = artifact.version(version.version)
+            if folder in known or not _made_from(layout, artifact, dataset, folder, known):
+                continue
+            rows = tuple(key for key in read_rows(folder) if key in ids)
+            if rows:
+                yield Holding(artifact, version.version, rows)
+
+
+def _made_from(layout: Layout, artifact: Artifact, dataset: str, folder: Path, known: set[Path]) -> bool:
+    """Whether a version was made from a manifest in ``known``; taken to be where that is not to be found out."""
+    for name in ("provenance.json", "dataset.json"):
+        if (folder / name).is_file():
+            values = json.loads((folder / name).read_text(encoding="utf-8"))
+            version = values.get("provenance", values).get("inputs", {}).get(f"{artifact.line}/manifest")
+            manifest = layout.artifact(artifact.line, "manifest", dataset).version(str(version))
+            return manifest in known or not manifest.is_dir()
+    return True
+
+
+def _require_rebuilt(current: list[Holding]) -> None:
+    if not current:
+        return
+    current = sorted(current, key=lambda holding: _MADE_IN_ORDER.index(holding.artifact.name))
+    lines = [
+        f"{holding.artifact.label}: {len(holding.rows)} rows ({', '.join(holding.rows[:_SHOWN])}"
+        f"{', ...' if len(holding.rows) > _SHOWN else ''}) in version {holding.version}"
+        for holding in current
+    ]
+    raise StaleInputError(
+        "purge: what is current still holds it; required: everything current made without it. Take the rows out of the "
+        "source manifest, materialize these in this order, and purge again; nothing was removed.\n  "
+        + "\n  ".join(lines)
+    )
+
+
+# --- removing -----------------------------------------------------------------------------------------------------------
+
+
+def _remove_holding(layout: Layout, holding: Holding, report: TakedownReport) -> None:
+    artifact, version = holding.artifact, holding.version
+    folder = artifact.version(version)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    if not report.dry_run and not remove_version(artifact, version):
+        raise PublishError(
+            f"{artifact.label} version {version}: became current while it was purged; required: that it stays behind. "
+            "Somebody rolled back to it: materialize the artifact again, and purge again."
+        )
+    report.removed.append(Removal(RemovalKind.VERSION, f"{artifact.label} {version}", size))
+    if artifact.name == "packed_shards":
+        _remove_file(layout, layout.pack_tracks(artifact.partition, version), RemovalKind.CACHE, report)
+
+
+def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) -> None:
+    """Remove rows of these ids that nothing standing lists, and every part that no row left names.
+
+    A part does not say whose it is: one that no row names may be of what has to go.
+    """
+    store = layout.row_store
+    listed = listed_rows(layout, gone)
+    needed: set[str] = set()
+    for path in sorted(store.glob("rows/*/*.row")):
+        if path.stem not in listed and not report.samples.isdisjoint(_ids_of(path)):
+            report.outside += path.stat().st_nlink > 1
+            _remove_file(layout, path, RemovalKind.ROW, report)
+        else:
+            needed |= row_retention.parts_of(path) or set()
+    for path in sorted(store.glob("parts/*/*/*.part")) if report.samples else []:
+        if path.stem not in needed:
+            _remove_file(layout, path, RemovalKind.PART, report)
+
+
+def _ids_of(row: Path) -> set[str]:
+    return set(pq.read_table(row, columns=["id"]).column("id").to_pylist())
+
+
+def _purge_texts(layout: Layout, takedown: Takedown, report: TakedownReport) -> None:
+    """Remove whole files of caches and reports that name any of it: they are safe to lose."""
+    names = {json.dumps(sample, ensure_ascii=ascii) for sample in report.samples for ascii in (True, False)}
+    needles = [name.encode() for name in names | takedown.media | takedown.recording_ids]
+    for folder in (layout.cache, layout.root / "reports"):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            content = path.name.encode() + b"\n" + path.read_bytes()
+            if any(needle in content for needle in needles):
+                _remove_file(layout, path, RemovalKind.CACHE, report)
+
+
+def _remove_file(layout: Layout, path: Path, kind: RemovalKind, report: TakedownReport) -> None:
+    if path.is_file():
+        report.removed.append(Removal(kind, path.relative_to(layout.root).as_posix(), path.stat().st_size))
+        if not report.dry_run:
+            path.unlink(missing_ok=True)

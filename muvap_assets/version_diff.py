@@ -1,0 +1,160 @@
+"""What differs between two versions: rows added, rows removed, rows changed and in which field.
+
+A row is what the artifact has one of: a clip, a recording, a sample. Where a row lies (shard, offsets, path, line number) is
+no difference, since one added row moves all after it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from muvap_assets.asd import loudness, manifest_files
+from muvap_assets.asd.packs.layout import ARROW_FILE, map_index
+from muvap_assets.errors import ConfigError
+from muvap_assets.ref2va import line as ref2va_line
+from muvap_assets.ref2va.cache import INDEX_NAME, read_index
+
+Row = Mapping[str, Any]
+_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True)
+class FieldChange:
+    """One field of one row: what it was and what it is."""
+
+    field: str
+    before: Any
+    after: Any
+
+    def text(self) -> str:
+        """``labels: 3 of 25 differ``, or the two values."""
+        if isinstance(self.before, list) and isinstance(self.after, list) and len(self.before) == len(self.after):
+            differ = sum(a != b for a, b in zip(self.before, self.after, strict=True))
+            return f"{self.field}: {differ} of {len(self.before)} differ"
+        return f"{self.field}: {_short(self.before)} -> {_short(self.after)}"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionDiff:
+    """Ids of rows, in the order of the version they are in; ``changed`` with what changed of each."""
+
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+    changed: Mapping[str, tuple[FieldChange, ...]]
+    unchanged: int
+
+
+def diff_versions(before: Path, after: Path) -> VersionDiff:
+    """Compare two versions of one kind of artifact, row by row.
+
+    Raises:
+        ConfigError: one is no version of an artifact that has rows, or they are of two kinds.
+        FormatError: one cannot be read.
+    """
+    kinds = kind_of(before), kind_of(after)
+    if kinds[0] != kinds[1]:
+        raise ConfigError(
+            f"{before} is {kinds[0]} and {after} is {kinds[1]}; required: two versions of one kind. Name two of the same."
+        )
+    old, new = (_READERS[kinds[0]][1](folder) for folder in (before, after))
+    common = [key for key in new if key in old]
+    changed = {key: changes for key in common if (changes := _changes(old[key], new[key]))}
+    return VersionDiff(
+        added=tuple(key for key in new if key not in old),
+        removed=tuple(key for key in old if key not in new),
+        changed=changed,
+        unchanged=len(common) - len(changed),
+    )
+
+
+def kind_of(folder: Path) -> str:
+    """Which artifact a version is of, by the file that holds its rows.
+
+    Raises:
+        ConfigError: none that has rows.
+    """
+    for kind, (is_kind, _) in _READERS.items():
+        if is_kind(folder):
+            return kind
+    raise ConfigError(
+        f"{folder}: no version of an artifact; required: one of {', '.join(_READERS)}. `muvap versions` lists what stands."
+    )
+
+
+def read_rows(folder: Path) -> Mapping[str, Row]:
+    """The rows of a version by id, in its order.
+
+    Raises:
+        ConfigError: it is no version of an artifact that has rows.
+        FormatError: it cannot be read.
+    """
+    return _READERS[kind_of(folder)][1](folder)
+
+
+def _changes(before: Row, after: Row) -> tuple[FieldChange, ...]:
+    names = dict.fromkeys([*before, *after])
+    return tuple(
+        FieldChange(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    )
+
+
+def _short(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 3]}..."
+
+
+# --- the rows of each artifact ------------------------------------------------------------------------------------------
+
+
+def _keyed(records: list[dict[str, Any]], key: str, leave_out: frozenset[str] = frozenset()) -> dict[str, Row]:
+    return {
+        str(record[key]): {name: value for name, value in record.items() if name not in leave_out} for record in records
+    }
+
+
+def _clips(folder: Path) -> dict[str, Row]:
+    return _keyed(pq.read_table(folder / manifest_files.MANIFEST_FILE).to_pylist(), "sample_id", frozenset({"row"}))
+
+
+def _recordings(folder: Path) -> dict[str, Row]:
+    return _keyed(pq.read_table(folder / loudness.INDEX_FILE).to_pylist(), "recording_id")
+
+
+def _packed(folder: Path) -> dict[str, Row]:
+    places = frozenset({"shard", "face_offset", "audio_offset", "label_offset"})
+    return _keyed(map_index(folder).to_pylist(), "sample_id", places)
+
+
+def _samples(folder: Path) -> dict[str, Row]:
+    return _keyed(pq.read_table(folder / "manifest.parquet").to_pylist(), "id", frozenset({"row"}))
+
+
+def _encoded(folder: Path) -> dict[str, Row]:
+    records = json.loads((folder / ref2va_line.ROWS_FILE).read_text(encoding="utf-8"))
+    return _keyed(records, "id", frozenset({"row"}))
+
+
+def _shards(folder: Path) -> dict[str, Row]:
+    names = ("bucket", "bytes", "sha256", "num_frames", "text_tokens", "joint_length", "audio_latents")
+    return {row.id: {name: getattr(row, name) for name in names} for row in read_index(folder).rows}
+
+
+def _has_manifest(folder: Path, key: str) -> bool:
+    path = folder / "manifest.parquet"
+    return path.is_file() and key in pq.read_schema(path).names
+
+
+_READERS: Mapping[str, tuple[Callable[[Path], bool], Callable[[Path], Mapping[str, Row]]]] = {
+    "asd/manifest": (lambda folder: _has_manifest(folder, "sample_id"), _clips),
+    "asd/loudness_index": (lambda folder: (folder / loudness.INDEX_FILE).is_file(), _recordings),
+    "asd/packed_shards": (lambda folder: (folder / ARROW_FILE).is_file(), _packed),
+    "ref2va/manifest": (lambda folder: _has_manifest(folder, "id"), _samples),
+    "ref2va/encoded_latents": (lambda folder: (folder / ref2va_line.ROWS_FILE).is_file(), _encoded),
+    "ref2va/parquet_cache_index": (lambda folder: (folder / INDEX_NAME).is_file(), _shards),
+}

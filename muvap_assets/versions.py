@@ -1,0 +1,147 @@
+"""The standing versions of an artifact: list them, and go back to one.
+
+What differs between two of them is ``version_diff``'s, which of them are kept ``retention``'s.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from muvap_assets.asd import manifest_files
+from muvap_assets.errors import ConfigError, FormatError, PublishError
+from muvap_assets.journal import events, exclusively, record
+from muvap_assets.layout import Artifact, Layout
+from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, point_current, staged
+from muvap_assets.ref2va import publication
+
+LINES = ("asd", "ref2va")
+_VERSION = re.compile(rf"[0-9a-f]{{{VERSION_LENGTH}}}")
+_LOCATION_DEPENDENT: Mapping[tuple[str, str], tuple[str, ...]] = {
+    ("asd", "manifest"): manifest_files.LOCATION_DEPENDENT,
+    ("ref2va", "parquet_cache_index"): publication.LOCATION_DEPENDENT,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandingVersion:
+    """One version that stands.
+
+    Attributes:
+        version: its digest.
+        is_current: whether ``current`` points at it.
+        published_sec: when it became current last; ``None`` where the journal does not say.
+        left_sec: when another version took its place at the latest; ``None`` for the current one.
+        size_bytes: of all its files, also those it shares with other versions.
+    """
+
+    version: str
+    is_current: bool
+    published_sec: float | None
+    left_sec: float | None
+    size_bytes: int
+
+
+def artifacts(layout: Layout) -> Iterator[Artifact]:
+    """Every artifact of every partition that lies below the data root."""
+    for line in LINES:
+        for folder in sorted((layout.root / line).glob("*/*")):
+            if folder.is_dir() and not folder.name.startswith("."):
+                yield layout.artifact(line, folder.parent.name, folder.name)
+
+
+def find_artifact(layout: Layout, name: str, partition: str) -> Artifact:
+    """The artifact called ``name`` (``asd/manifest``) of one partition, as folders or as Dagster (``clips|003``) name it.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    line, _, short = name.partition("/")
+    dataset, bar, part = partition.partition("|")
+    wanted = f"{part}.{dataset}" if bar else partition
+    known = list(artifacts(layout))
+    for artifact in known:
+        if (artifact.line, artifact.name, artifact.partition) == (line, short, wanted):
+            return artifact
+    names = sorted({f"{artifact.line}/{artifact.name} {artifact.partition}" for artifact in known})
+    raise ConfigError(
+        f"{name} {partition}: nothing of that name below {layout.root}; required: one of {names}. Check the data root."
+    )
+
+
+def standing_versions(artifact: Artifact) -> list[StandingVersion]:
+    """Every version that stands: the current one first, then those that were current last."""
+    current = current_version(artifact)
+    moves = events(artifact)
+    last_move = {event.version: position for position, event in enumerate(moves)}
+    folders = [folder for folder in artifact.folder.glob("*") if folder.is_dir() and _VERSION.fullmatch(folder.name)]
+    times = {folder.name: folder.stat().st_mtime for folder in folders}
+    ordered = sorted(times, key=lambda name: (name == current, last_move.get(name, -1), times[name]), reverse=True)
+    versions = []
+    for name in ordered:
+        position = last_move.get(name)
+        versions.append(
+            StandingVersion(
+                version=name,
+                is_current=name == current,
+                published_sec=None if position is None else moves[position].at_sec,
+                left_sec=None if name == current else _left_sec(artifact, name, position),
+                size_bytes=sum(p.stat().st_size for p in artifact.version(name).rglob("*") if p.is_file()),
+            )
+        )
+    return versions
+
+
+def _left_sec(artifact: Artifact, name: str, position: int | None) -> float:
+    """When a version was current no longer: the next move, or, where none is known, the latest it can have been."""
+    moves = events(artifact)
+    if position is not None and position + 1 < len(moves):
+        return moves[position + 1].at_sec
+    places = (artifact.current, artifact.version(name))
+    # Of the link itself: it is made anew each time ``current`` moves.
+    return max(place.lstat().st_ctime for place in places if place.is_symlink() or place.exists())
+
+
+def roll_back(artifact: Artifact, version: str) -> str | None:
+    """Let ``current`` point at a version that stands, in one step; returns the one it pointed at before.
+
+    Raises:
+        ConfigError: no such version stands.
+        FormatError: it is not whole.
+    """
+    known = [standing.version for standing in standing_versions(artifact)]
+    matching = [name for name in known if name.startswith(version)] if version else []
+    if len(matching) != 1:
+        raise ConfigError(
+            f"{artifact.label}: {len(matching)} versions begin with {version!r}; required: one of {known}. "
+            "`muvap versions` lists them."
+        )
+    with staged(artifact) as scratch, exclusively(artifact):
+        require_whole(artifact, matching[0])
+        before = current_version(artifact)
+        if before != matching[0]:
+            point_current(artifact, matching[0], scratch.parent)
+            record(artifact, matching[0])
+    return before
+
+
+def require_whole(artifact: Artifact, version: str) -> None:
+    """Read a whole version and compare it with its name.
+
+    Raises:
+        FormatError: a file is missing, was added, or holds other bytes than when it was published.
+    """
+    folder = artifact.version(version)
+    location_dependent = _LOCATION_DEPENDENT.get((artifact.line, artifact.name), ())
+    missing = [name for name in location_dependent if not (folder / name).is_file()]
+    try:
+        found = content_version(folder, location_dependent)
+    except (OSError, PublishError):
+        found = "nothing"
+    if found != version or missing:
+        fault = f"{', '.join(missing)} missing" if missing else f"its files are those of version {found}"
+        raise FormatError(
+            f"{artifact.label} version {version}: {fault}; required: the version as it was published. "
+            "It is damaged: choose another one, or materialize the artifact again."
+        )

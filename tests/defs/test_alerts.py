@@ -1,0 +1,120 @@
+"""Failures are told in one line, to the log and to a webhook, against a real HTTP server."""
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import dagster as dg
+import pytest
+
+from muvap_assets.alerts import Alert, send
+from muvap_assets.definitions import build_defs
+from muvap_assets.defs import asd
+
+
+class Webhook(HTTPServer):
+    """Keeps what it is sent; answers with ``status``, or not at all where that is ``None``."""
+
+    def __init__(self):
+        self.received, self.status = [], 200
+        super().__init__(("127.0.0.1", 0), _Handler)
+
+    @property
+    def address(self):
+        return f"http://127.0.0.1:{self.server_port}/hooks/secret"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.received.append(json.loads(body))
+        if self.server.status is None:
+            self.close_connection = True
+            return
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def webhook(monkeypatch):
+    with Webhook() as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        monkeypatch.setenv("MUVAP_ALERT_WEBHOOK", server.address)
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def site(corpus, tmp_path):
+    """A code location over a corpus with one label too many, strict and in quarantine."""
+    corpus.row("a")
+    corpus.row("bad", labels=str([0] * 26))
+    corpus.write()
+    entry = {"kind": "tsv", "manifest": str(corpus.root / "train.tsv")}
+    lenient = {**entry, "on_violation": "quarantine", "max_rejected_share": 0.5}
+    (tmp_path / "datasets.yaml").write_text(json.dumps({"corpora": {"strict": entry, "lenient": lenient}}))
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield Site(build_defs(datasets_file=tmp_path / "datasets.yaml", data_root=tmp_path / "data"), instance)
+
+
+class Site:
+    """Runs, and what the sensors tell of them."""
+
+    def __init__(self, defs, instance):
+        self.defs, self.instance = defs, instance
+
+    def run(self, partition):
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=[asd.MANIFEST], partition_key=partition, instance=self.instance, raise_on_error=False
+        )
+
+    def tell(self, sensor_name, result):
+        ended = (dg.DagsterEventType.RUN_FAILURE, dg.DagsterEventType.RUN_SUCCESS)
+        (end,) = [event for event in result.all_events if event.event_type in ended]
+        context = dg.build_run_status_sensor_context(sensor_name, end, self.instance, result.dagster_run)
+        sensor = self.defs.get_repository_def().get_sensor_def(sensor_name)
+        sensor(context.for_run_failure() if end.event_type is dg.DagsterEventType.RUN_FAILURE else context)
+
+
+def test_a_check_that_warns_is_told_with_its_partition_and_first_finding(site, webhook):
+    site.tell("alert_failed_checks", site.run("lenient"))
+    (told,) = webhook.received
+    assert told["text"].startswith("asd/manifest [lenient]: WARN: rejected_rows failed: train.tsv row 3 (bad): ")
+    assert "labels has 26 entries, faces has 25 frames" in told["text"]
+    assert "\n" not in told["text"]
+    assert (told["kind"], told["asset"], told["partition"]) == ("check_failure", "asd/manifest", "lenient")
+
+
+def test_a_failed_gate_is_told_once_with_its_checks_in_one_line(site, webhook):
+    result = site.run("strict")
+    site.tell("alert_failed_runs", result)
+    (told,) = webhook.received
+    assert told["text"].startswith(f"asd/manifest [strict]: run {result.run_id} failed: ")
+    assert "failed rows_valid, labels_match_faces" in told["text"]
+    assert "\n" not in told["text"]
+    assert (told["kind"], told["run_id"]) == ("run_failure", result.run_id)
+
+
+@pytest.mark.parametrize("status", [500, 404, None])
+def test_a_webhook_that_does_not_take_it_is_told_of_without_its_secret(webhook, status):
+    webhook.status = status
+    told = send(Alert(kind="test", text="x"))
+    assert told.startswith(f"MUVAP_ALERT_WEBHOOK: 127.0.0.1:{webhook.server_port} did not take the alert")
+    assert "secret" not in told
+
+
+def test_without_an_address_nothing_is_sent_and_a_wrong_one_is_named(monkeypatch):
+    monkeypatch.delenv("MUVAP_ALERT_WEBHOOK", raising=False)
+    assert send(Alert(kind="test", text="x")) is None
+    assert "required: an http or https address" in send(Alert(kind="test", text="x"), "file:///etc/passwd")
+
+
+def test_an_unreachable_webhook_does_not_fail_the_sensor(site, monkeypatch):
+    monkeypatch.setenv("MUVAP_ALERT_WEBHOOK", "http://127.0.0.1:9/none")
+    site.tell("alert_failed_runs", site.run("strict"))

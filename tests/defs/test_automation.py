@@ -1,0 +1,206 @@
+"""What is requested when a source, the code or the clock changes, on evaluated conditions; no daemon."""
+
+import datetime
+import json
+import time
+
+import dagster as dg
+import pytest
+
+from muvap_assets.definitions import build_defs
+from muvap_assets.defs import asd, automation, ref2va
+from muvap_assets.errors import ConfigError
+
+NIGHT = datetime.datetime(2026, 3, 1, 2, 0, tzinfo=datetime.UTC)
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as ephemeral:
+        yield ephemeral
+
+
+class Watched:
+    """A code location over two corpora, evaluated tick by tick."""
+
+    def __init__(self, corpus, tmp_path, instance, monkeypatch):
+        self.corpus, self.instance, self.cursor, self.sensor_cursor = corpus, instance, None, None
+        rec = corpus.wav("rec.wav", 80_000)
+        for name in ("a", "b"):
+            corpus.row(name, audio_path=rec, start_sec="0.5")
+        corpus.write("one.tsv")
+        corpus.write("two.tsv")
+        entries = {name: {"kind": "tsv", "manifest": str(corpus.root / f"{name}.tsv")} for name in ("one", "two")}
+        self.datasets = tmp_path / "datasets.yaml"
+        self.datasets.write_text(json.dumps({"corpora": entries}))
+        self.root = tmp_path / "data"
+        now = time.time()
+        monkeypatch.setattr("muvap_assets.sources.time.time", lambda: now + 10)
+        self.load()
+
+    def load(self):
+        self.defs = build_defs(datasets_file=self.datasets, data_root=self.root)
+
+    def run(self, *keys, partition):
+        job = self.defs.resolve_implicit_global_asset_job_def()
+        return job.execute_in_process(
+            asset_selection=list(keys or (asd.MANIFEST, asd.LOUDNESS_INDEX, asd.PACKED_SHARDS)),
+            partition_key=partition,
+            instance=self.instance,
+            raise_on_error=False,
+        )
+
+    def look(self):
+        """One tick of the sensor; its observations are stored as the daemon stores them."""
+        repository = self.defs.get_repository_def()
+        sensor = repository.get_sensor_def("source_changes")
+        with dg.build_sensor_context(
+            instance=self.instance, cursor=self.sensor_cursor, repository_def=repository, resources=self.defs.resources
+        ) as context:
+            data = sensor.evaluate_tick(context)
+        self.sensor_cursor = data.cursor
+        for event in data.asset_events:
+            self.instance.report_runless_asset_event(event)
+        return [(event.asset_key, event.partition) for event in data.asset_events]
+
+    def requested(self, at=None):
+        """One tick of the automation sensor: what it asks for, by asset and partition."""
+        result = dg.evaluate_automation_conditions(
+            self.defs,
+            self.instance,
+            asset_selection=dg.AssetSelection.assets(*self.defs.resolve_asset_graph().get_all_asset_keys()),
+            cursor=self.cursor,
+            evaluation_time=at or datetime.datetime.now(datetime.UTC),
+        )
+        self.cursor = result.cursor
+        keys = (asd.MANIFEST, asd.LOUDNESS_INDEX, asd.PACKED_SHARDS)
+        asked = {key.path[-1]: sorted(result.get_requested_partitions(key)) for key in keys}
+        return {name: partitions for name, partitions in asked.items() if partitions}
+
+
+@pytest.fixture
+def watched(corpus, tmp_path, instance, monkeypatch):
+    """Everything built, every source seen, nothing left to ask for."""
+    platform = Watched(corpus, tmp_path, instance, monkeypatch)
+    for name in ("one", "two"):
+        assert platform.run(partition=name).success
+    platform.look()
+    assert platform.requested() == {}
+    return platform
+
+
+WHOLE_LINE = {"manifest": ["one"], "loudness_index": ["one"], "packed_shards": ["one"]}
+
+
+def test_a_source_is_reported_once_and_again_only_when_its_content_changed(watched):
+    assert watched.look() == []
+    (watched.corpus.root / "one.tsv").touch()
+    assert watched.look() == []
+    watched.corpus.rows.pop()
+    watched.corpus.write("one.tsv")
+    assert watched.look() == [(asd.SOURCE, "one")]
+
+
+def test_an_edited_manifest_asks_for_its_chain_in_one_run_and_for_nothing_else(watched):
+    watched.corpus.rows.pop()
+    watched.corpus.write("one.tsv")
+    watched.look()
+    assert watched.requested() == WHOLE_LINE
+    watched.run(partition="one")
+    assert watched.requested() == {}
+
+
+def test_a_media_file_swapped_under_the_same_name_asks_for_every_corpus_that_names_it(watched):
+    watched.corpus.faces("a.npy", shape=(8, 8))
+    content = bytearray((watched.corpus.root / "a.npy").read_bytes())
+    content[-1] ^= 1
+    (watched.corpus.root / "a.npy").write_bytes(content)
+    watched.look()
+    assert watched.requested()["packed_shards"] == ["one", "two"]
+
+
+def test_a_touched_file_asks_for_nothing(watched):
+    for path in watched.corpus.root.iterdir():
+        path.touch()
+    assert watched.look() == []
+    assert watched.requested() == {}
+
+
+def test_a_new_code_version_asks_for_its_asset_and_what_follows_from_it(watched, monkeypatch):
+    monkeypatch.setattr(asd, "LOUDNESS_CODE_VERSION", "next")
+    watched.load()
+    assert watched.requested() == {"loudness_index": ["one", "two"], "packed_shards": ["one", "two"]}
+
+
+def test_the_nightly_tick_asks_once(corpus, tmp_path, instance, monkeypatch):
+    watched = Watched(corpus, tmp_path, instance, monkeypatch)
+    for name in ("one", "two"):
+        watched.run(partition=name)
+    assert watched.requested(NIGHT) == {}
+    assert watched.requested(NIGHT + datetime.timedelta(minutes=59)) == {}
+    after = watched.requested(NIGHT + datetime.timedelta(minutes=61))
+    assert after["manifest"] == ["one", "two"]
+    assert watched.requested(NIGHT + datetime.timedelta(minutes=62)) == {}
+
+
+def test_a_failed_manifest_holds_back_what_follows_until_it_is_mended(watched):
+    watched.corpus.rows[0]["labels"] = "[]"
+    watched.corpus.write("one.tsv")
+    watched.look()
+    assert watched.requested() == WHOLE_LINE
+    assert not watched.run(partition="one").success
+    assert watched.requested() == {}
+    watched.corpus.rows.pop(0)
+    watched.corpus.write("one.tsv")
+    watched.look()
+    asked = watched.requested()
+    assert asked["manifest"] == ["one"]
+    for _ in range(4):
+        if not asked:
+            break
+        keys = [dg.AssetKey(["asd", name]) for name in asked]
+        assert watched.run(*keys, partition="one").success
+        asked = watched.requested()
+    assert asked == {}
+    latest = watched.instance.get_latest_materialization_event(asd.PACKED_SHARDS)
+    assert latest.run_id in {run.run_id for run in watched.instance.get_runs(limit=3)}
+
+
+def test_a_wrong_cron_is_refused_by_name(tmp_path):
+    with pytest.raises(ConfigError, match="nightly_cron is 'every night'; required: a cron expression"):
+        automation.check_cron("every night")
+
+
+def test_gpu_runs_carry_the_tag_of_their_queue_and_schedules_wait_to_be_started():
+    defs = build_defs()
+    gpu = next(sensor for sensor in defs.sensors if sensor.name == "automation_gpu")
+    assert gpu.run_tags["dagster-celery/queue"] == "gpu"
+    assert gpu.asset_selection.resolve(defs.resolve_asset_graph()) == {ref2va.ENCODED_LATENTS}
+    assert {schedule.default_status for schedule in defs.schedules} == {dg.DefaultScheduleStatus.STOPPED}
+
+
+def test_every_asset_with_a_condition_is_watched_by_exactly_one_sensor():
+    defs = build_defs()
+    graph = defs.resolve_asset_graph()
+    sensors = [s for s in defs.sensors if isinstance(s, dg.AutomationConditionSensorDefinition)]
+    targets = [key for sensor in sensors for key in sensor.asset_selection.resolve(graph)]
+    assert len(targets) == len(set(targets))
+    assert {key for key in graph.get_all_asset_keys() if graph.get(key).automation_condition} <= set(targets)
+
+
+def test_a_schedule_requests_each_partition_of_its_line():
+    defs = build_defs()
+    (schedule,) = [schedule for schedule in defs.schedules if schedule.name == "asd_nightly"]
+    context = dg.build_schedule_context(scheduled_execution_time=NIGHT, repository_def=defs.get_repository_def())
+    with context:
+        data = schedule.evaluate_tick(context)
+    assert [request.partition_key for request in data.run_requests] == ["demo_train", "demo_val"]
+
+
+def test_the_observe_button_reports_the_same_version_as_the_sensor(watched):
+    watched.run(asd.SOURCE, partition="one")
+    events = watched.instance.fetch_observations(dg.AssetRecordsFilter(asd.SOURCE, asset_partitions=["one"]), limit=2)
+    versions = [record.asset_observation.tags["dagster/data_version"] for record in events.records]
+    assert len(versions) == 2
+    assert len(set(versions)) == 1
+    assert watched.requested() == {}

@@ -1,0 +1,97 @@
+"""Maintenance and takedown on a real ref2va line: rows encoded once stay as long as something needs them, and no longer."""
+
+import json
+
+import pytest
+from encoder_rows import FakeEncoder
+
+from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
+from muvap_assets.errors import StaleInputError
+from muvap_assets.layout import Layout
+from muvap_assets.publish import current_version, file_sha256
+from muvap_assets.ref2va import line
+from muvap_assets.ref2va.contract import Dataset, DatasetOptions
+from muvap_assets.ref2va.publication_checks import verify_dataset
+from muvap_assets.retention import Retention, maintain
+from muvap_assets.takedown import Takedown, purge
+
+AT_ONCE = Retention(keep_versions=0, grace_sec=0, row_grace_sec=0)
+
+
+class Platform:
+    def __init__(self, tmp_path, spec, encoder):
+        self.sources, self.layout, self.spec, self.encoder = tmp_path / "src", Layout(tmp_path / "data"), spec, encoder
+        write_demo_datasets(self.sources)
+        self.rows = packed_rows()
+        options = DatasetOptions(width=128, height=64, num_frames=22)
+        self.dataset = Dataset(name="clips", manifest=self.sources / "clips.jsonl", options=options)
+
+    def run(self):
+        """Publish everything; how many parts had to be encoded for it."""
+        self.dataset.manifest.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
+        outcome = line.make_manifest(self.layout, self.dataset, self.spec)
+        assert outcome.published, [v.message() for check in outcome.blocking for v in check.violations]
+        encoded = line.make_encoded_latents(self.layout, self.dataset, 0, self.spec)
+        assert encoded.published, [v.message() for check in encoded.blocking for v in check.violations]
+        assert line.make_parquet_cache_index(self.layout, self.dataset).published
+        return sum(encoded.value.encoded.values())
+
+    def stored(self, suffix):
+        return {path for path in self.layout.row_store.rglob(f"*{suffix}")}
+
+    def traces(self, *needles):
+        files = [path for path in self.layout.root.rglob("*") if path.is_file()]
+        return [path for path in files if any(n.encode() in path.name.encode() + path.read_bytes() for n in needles)]
+
+
+@pytest.fixture
+def platform(tmp_path, tiny_spec, monkeypatch):
+    encoder = FakeEncoder()
+    monkeypatch.setattr(line, "open_h3", lambda layout, spec: encoder)
+    return Platform(tmp_path, tiny_spec, encoder)
+
+
+def test_what_is_published_keeps_its_rows_and_a_dropped_row_goes_with_the_last_version_that_lists_it(platform):
+    platform.run()
+    rows, parts = platform.stored(".row"), platform.stored(".part")
+    assert maintain(platform.layout, AT_ONCE, now_sec=2e10).removed == []
+    dropped = platform.rows.pop()
+    assert platform.run() == 0
+    maintain(platform.layout, Retention(keep_versions=1, grace_sec=0, row_grace_sec=0), now_sec=2e10)
+    assert platform.stored(".row") == rows
+    maintain(platform.layout, AT_ONCE, now_sec=2e10)
+    assert len(platform.stored(".row")) == len(rows) - 1
+    assert platform.stored(".part") < parts
+    root = platform.layout.ref2va_parquet_cache_index("clips").current.resolve()
+    assert all(check.passed for check in verify_dataset(root))
+    assert platform.run() == 0
+    platform.rows.append(dropped)
+    assert platform.run() > 0
+
+
+@pytest.mark.parametrize("kind", ["media", "sample"])
+def test_a_purged_video_leaves_no_version_row_part_or_cache_entry(platform, kind):
+    video = platform.sources / platform.rows[0]["target"]["video"]
+    gone = [row for row in platform.rows if kind == "sample" or video.name in json.dumps(row)]
+    gone = gone[:1] if kind == "sample" else gone
+    digest, ids = file_sha256(video), [row["id"] for row in gone]
+    platform.run()
+    takedown = Takedown(media=frozenset({digest})) if kind == "media" else Takedown(samples=frozenset(ids))
+    manifests = {"clips": platform.dataset.manifest}
+    with pytest.raises(
+        StaleInputError, match=r"ref2va/manifest \[clips\].*\n.*encoded_latents.*\n.*parquet_cache_index"
+    ):
+        purge(platform.layout, takedown, manifests=manifests)
+    platform.rows = [row for row in platform.rows if row not in gone]
+    assert platform.rows
+    platform.run()
+    if kind == "media":
+        video.write_bytes(b"replaced since")
+    report = purge(platform.layout, takedown, manifests=manifests)
+    assert report.samples == set(ids)
+    needles = ids if kind == "sample" else [digest, *ids]
+    assert platform.traces(*needles) == []
+    for artifact in ("manifest", "parquet_cache_index"):
+        folder = getattr(platform.layout, f"ref2va_{artifact}")("clips")
+        assert {path.name for path in folder.folder.iterdir()} == {current_version(folder), "current"}
+    assert platform.run() == 0

@@ -1,0 +1,169 @@
+"""A disk that is too small is refused with its numbers; one that fills up midway leaves what was published as it was."""
+
+import errno
+import os
+import shutil
+import subprocess
+from collections import namedtuple
+
+import pytest
+from encoder_rows import FakeEncoder, image, row
+from version_roots import names
+
+from muvap_assets import disk
+from muvap_assets.asd import line
+from muvap_assets.asd.contract import Corpus
+from muvap_assets.asd.corpora.tsv import TsvCorpus
+from muvap_assets.asd.packs import reuse
+from muvap_assets.asd.packs.plan import pack_bytes, plan_shards
+from muvap_assets.disk import require_space
+from muvap_assets.errors import PublishError
+from muvap_assets.layout import Layout
+from muvap_assets.media import npy
+from muvap_assets.publish import content_version, current_version
+from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
+from muvap_assets.ref2va.row_store import RowStore
+
+Usage = namedtuple("Usage", "total used free")
+
+
+@pytest.fixture
+def published(corpus, tmp_path):
+    """A corpus with one pack published, and a second row waiting to be packed."""
+    layout = Layout(tmp_path / "root")
+    settings = Corpus(name="talks", source=TsvCorpus(kind="tsv", manifest=corpus.root / "train.tsv"), dataset="talks")
+    for name in ("one", "two"):
+        corpus.row(name, visual_path=corpus.faces(f"{name}.npy", shape=(64, 64)))
+        corpus.write()
+        for make in (line.make_manifest, line.make_loudness_index):
+            make(layout, settings)
+        if name == "one":
+            line.make_packed_shards(layout, settings)
+    return layout, settings
+
+
+def assert_untouched(layout):
+    artifact = layout.asd_packed_shards("talks")
+    version = current_version(artifact)
+    assert names(artifact.folder) == {version, "current"}
+    assert content_version(artifact.version(version)) == version
+    assert list(artifact.staging.iterdir()) == []
+
+
+def test_space_is_asked_of_the_disk_that_will_hold_it(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: asked.append(place) or Usage(0, 0, 10**9))
+    require_space(tmp_path / "not" / "there", 10**9, "x")
+    assert asked == [tmp_path]
+    message = r"^x: 1.000 GB free on the disk that holds it; required: 3.500 GB, 2.500 GB more. Nothing was written."
+    with pytest.raises(PublishError, match=message):
+        require_space(tmp_path, 3_500_000_000, "x")
+
+
+def test_the_plan_knows_what_a_pack_takes(published):
+    layout, settings = published
+    folder = layout.asd_packed_shards("talks").current.resolve()
+    taken = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    clips = line.make_packed_shards(layout, settings).value
+    assert (
+        0 < taken - pack_bytes(plan_shards(clips[:1], (64, 64)), (64, 64)) < 6000
+    )  # headers, empty indexes, provenance
+
+
+def test_a_pack_that_does_not_fit_is_refused_before_anything_is_written(published, monkeypatch):
+    layout, settings = published
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0, 0, 1000))
+    monkeypatch.setattr(npy, "preallocate_npy", None)
+    with pytest.raises(PublishError, match=r"packed shards: 0.000 GB free .*required: 0.000 GB, 0.000 GB more"):
+        line.make_packed_shards(layout, settings)
+    assert_untouched(layout)
+
+
+@pytest.mark.parametrize("call", ["posix_fallocate", "pwrite", "fsync"])
+def test_a_disk_that_fills_up_midway_publishes_nothing_and_says_so(published, monkeypatch, call):
+    layout, settings = published
+    real, calls = getattr(os, call), []
+
+    def fails(*arguments, **options):
+        calls.append(call)
+        if len(calls) > 1:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(*arguments, **options)
+
+    monkeypatch.setattr(os, call, fails)
+    with pytest.raises(
+        PublishError, match=r"asd/packed_shards \[talks\]: the disk .* is full \(.*nothing was published"
+    ):
+        line.make_packed_shards(layout, settings)
+    monkeypatch.undo()
+    assert_untouched(layout)
+    assert line.make_packed_shards(layout, settings).published.created
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """A file system of 1.5 MB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    options = ["-t", "tmpfs", "-o", "size=1500k", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(["mount", *options], check=False, capture_output=True).returncode:
+        pytest.skip("a file system can be mounted by root only; the injected faults above stand for it")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+def test_a_real_small_disk_refuses_keeps_what_it_has_and_takes_what_fits(corpus, small_disk):
+    layout = Layout(small_disk / "root")
+    settings = Corpus(name="talks", source=TsvCorpus(kind="tsv", manifest=corpus.root / "train.tsv"), dataset="talks")
+
+    def run():
+        corpus.write()
+        for make in (line.make_manifest, line.make_loudness_index, line.make_packed_shards):
+            outcome = make(layout, settings)
+        return outcome.published
+
+    corpus.row("fits")
+    assert run().created
+    corpus.row("does not", visual_path=corpus.faces("large.npy", shape=(300, 300)))
+    corpus.rows.pop(0)
+    with pytest.raises(PublishError, match=r"packed shards: 0.00\d GB free .* Free some space"):
+        run()
+    assert_untouched(layout)
+    hog = small_disk / "hog"
+    with pytest.raises(OSError, match="No space left"):
+        hog.write_bytes(bytes(2_000_000))
+    with pytest.raises(PublishError, match=r"asd/manifest \[talks\]: the disk .* is full"):
+        run()
+    assert_untouched(layout)
+    hog.unlink()
+    corpus.rows.clear()
+    corpus.row("also fits")
+    assert run().created
+
+
+def test_rows_to_encode_are_estimated_without_those_that_stand(tmp_path, monkeypatch):
+    store = RowStore(tmp_path / "store")
+    rows = [row("a", image(1)), row("b", image(2), seed=3)]
+    encode_rows(rows[:1], FakeEncoder(), store)
+    estimated = EncodeOptions(estimated_bytes={"a": 10**12, "b": 10**9}, source="clips.jsonl")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0, 0, 10**9))
+    with pytest.raises(PublishError, match=r"rows of clips.jsonl: 1.000 GB free .*; required: 2.000 GB, 1.000 GB more"):
+        encode_rows(rows, FakeEncoder(), store, estimated)
+    # Stage after stage is stored before the first row is: what a killed run left counts.
+    monkeypatch.setattr(store, "part_bytes", lambda stage, key: 250_000_000)
+    assert len(encode_rows(rows, FakeEncoder(), store, estimated).rows) == 2
+
+
+def test_a_full_disk_after_the_pack_was_published_costs_only_the_next_ones_time(published, monkeypatch):
+    layout, settings = published
+
+    def fails(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(reuse, "write_origins", fails)
+    assert line.make_packed_shards(layout, settings).published.created
+
+
+def test_free_bytes_is_what_is_left_for_us(tmp_path):
+    status = os.statvfs(tmp_path)
+    assert abs(disk.free_bytes(tmp_path) - status.f_bavail * status.f_frsize) < 10**9

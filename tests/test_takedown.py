@@ -1,0 +1,149 @@
+"""Takedown: a recording, a face file or a sample leaves everything that stands, and nothing before it may."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from version_roots import names
+
+from muvap_assets.asd import line
+from muvap_assets.asd.contract import Corpus
+from muvap_assets.asd.corpora.tsv import TsvCorpus
+from muvap_assets.cli.main import main
+from muvap_assets.errors import ConfigError, PublishError, StaleInputError
+from muvap_assets.layout import Layout
+from muvap_assets.publish import current_version, file_sha256, staged
+from muvap_assets.ref2va.row_retention import in_use
+from muvap_assets.takedown import Takedown, purge
+
+KEPT, GONE = "clip_kept", "clip_to_go"
+MAKERS = (line.make_manifest, line.make_loudness_index, line.make_packed_shards)
+
+
+class Platform:
+    def __init__(self, corpus, root):
+        self.corpus, self.layout = corpus, Layout(root)
+        for name, samples in ((KEPT, 16_000), (GONE, 16_001)):
+            corpus.row(name, audio_path=corpus.wav(f"{name}.wav", samples), visual_path=corpus.faces(f"{name}.npy"))
+        faces = corpus.root / f"{GONE}.npy"
+        faces.write_bytes(faces.read_bytes()[:-1] + b"\x99")
+        self.recording = file_sha256(corpus.root / f"{GONE}.wav")
+        self.faces = file_sha256(faces)
+        self.run()
+
+    def run(self):
+        self.corpus.write()
+        settings = Corpus(
+            name="talks", source=TsvCorpus(kind="tsv", manifest=self.corpus.root / "train.tsv"), dataset="talks"
+        )
+        for make in MAKERS:
+            assert make(self.layout, settings).published
+
+    def leave_the_manifest(self):
+        self.corpus.rows = [row for row in self.corpus.rows if row["sample_id"] != GONE]
+        self.run()
+
+    def artifacts(self):
+        return [
+            getattr(self.layout, f"asd_{name}")("talks") for name in ("manifest", "loudness_index", "packed_shards")
+        ]
+
+    def traces(self):
+        """Files below the data root that hold any of it, the way a stranger would look: by searching all bytes."""
+        needles = [GONE.encode(), self.recording[:16].encode(), self.faces.encode()]
+        files = [path for path in self.layout.root.rglob("*") if path.is_file()]
+        return [path for path in files if any(needle in path.read_bytes() for needle in needles)]
+
+
+@pytest.fixture
+def platform(corpus, tmp_path):
+    return Platform(corpus, tmp_path / "root")
+
+
+def named_by(platform, kind):
+    return {
+        "recording": Takedown(recordings=frozenset({platform.recording[:16]})),
+        "audio": Takedown(media=frozenset({platform.recording})),
+        "faces": Takedown(media=frozenset({platform.faces})),
+        "sample": Takedown(samples=frozenset({GONE})),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["recording", "audio", "faces", "sample"])
+def test_what_was_taken_out_of_the_manifest_is_purged_from_everything_that_stands(platform, kind):
+    platform.leave_the_manifest()
+    assert platform.traces()
+    report = purge(platform.layout, named_by(platform, kind))
+    assert GONE in report.samples
+    if kind in ("faces", "sample"):
+        # The recording is somebody else's as well, as far as a face file can tell; its levels name no sample.
+        purge(platform.layout, named_by(platform, "recording"))
+    assert platform.traces() == []
+    for artifact in platform.artifacts():
+        assert names(artifact.folder) == {current_version(artifact), "current"}
+    platform.run()
+    assert platform.traces() == []
+
+
+def test_before_everything_current_is_made_without_it_nothing_is_removed(platform):
+    before = platform.traces()
+    with pytest.raises(StaleInputError) as found:
+        purge(platform.layout, named_by(platform, "recording"))
+    lines = str(found.value).splitlines()
+    assert "Take the rows out of the source manifest" in lines[0]
+    assert [line.split(":")[0].strip() for line in lines[1:]] == [
+        "asd/manifest [talks]",
+        "asd/loudness_index [talks]",
+        "asd/packed_shards [talks]",
+    ]
+    assert GONE in lines[1]
+    assert platform.traces() == before
+
+
+def test_while_a_run_is_in_progress_nothing_is_removed(platform):
+    platform.leave_the_manifest()
+    before = platform.traces()
+    for running in (staged(platform.artifacts()[0]), in_use(platform.layout.row_store)):
+        with running, pytest.raises(PublishError, match=r"a run is in progress .* Nothing was removed"):
+            purge(platform.layout, named_by(platform, "recording"))
+        assert platform.traces() == before
+
+
+def test_a_dry_run_names_it_and_leaves_it(platform):
+    platform.leave_the_manifest()
+    before = platform.traces()
+    dry = purge(platform.layout, named_by(platform, "recording"), dry_run=True)
+    assert platform.traces() == before
+    assert {removal.name for removal in dry.removed} == {
+        removal.name for removal in purge(platform.layout, named_by(platform, "recording")).removed
+    }
+
+
+def test_nothing_named_is_refused(platform):
+    with pytest.raises(ConfigError, match="purge: nothing named"):
+        purge(platform.layout, Takedown())
+
+
+def test_license_and_consent_are_in_the_manifest_that_a_takedown_is_decided_by(platform):
+    for row in platform.corpus.rows:
+        row.update(license="CC-BY-4.0", consent="withdrawn" if row["sample_id"] == GONE else "given")
+    platform.run()
+    arguments = ["diff", "asd/manifest/talks", "asd/manifest/talks", "--json", "--data-root", str(platform.layout.root)]
+    assert json.loads(CliRunner().invoke(main, arguments).output)["unchanged"] == 2
+    text = (platform.artifacts()[0].current / "manifest.tsv").read_text()
+    assert "\tlicense\tconsent\n" in text
+    assert "\tCC-BY-4.0\twithdrawn\n" in text
+
+
+def test_the_command_says_what_it_removed_or_what_is_missing(platform):
+    def muvap(*arguments):
+        return CliRunner().invoke(main, ["purge", *arguments, "--data-root", str(platform.layout.root)])
+
+    refused = muvap("--recording", platform.recording[:16])
+    assert refused.exit_code == 1
+    assert "what is current still holds it" in refused.output
+    platform.leave_the_manifest()
+    done = muvap("--recording", platform.recording[:16], "--sample", GONE)
+    assert done.exit_code == 0, done.output
+    assert "version: asd/packed_shards [talks] " in done.output
+    assert platform.traces() == []
