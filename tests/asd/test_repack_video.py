@@ -27,7 +27,7 @@ class Videos:
     def __init__(self, tmp_path):
         self.mini, self.tmp_path, self.packs = Miniature(tmp_path / "wild"), tmp_path, 0
         for name in ("00001", "00002"):
-            self.mini.video(name, 50)
+            self.mini.video(name, 50, at=[int(name) / 4])
             self.mini.boxes(name, 50)
             for speaker in "01":
                 self.mini.speaks(name, speaker, 0, 1)
