@@ -65,7 +65,7 @@ def test_pack_does_the_whole_line_and_prints_where_the_pack_lies(manifest, tmp_p
     pack = Path(done.stdout.splitlines()[-1])
     assert pack == tmp_path / "out" / "asd" / "packed_shards" / "talks" / "current"
     assert json.loads((pack / "dataset.json").read_text())["samples"] == 2
-    assert "asd/packed_shards: round_trip passed" in done.stdout
+    assert "asd/packed_shards [talks]: round_trip passed" in done.stdout
     again = muvap("pack", manifest, "-o", tmp_path / "out", "--name", "talks")
     assert again.stdout.count("unchanged") == 3
 
@@ -118,4 +118,4 @@ def test_wrong_use_ends_without_a_traceback(tmp_path, arguments, code):
 def test_demo_writes_the_corpus_once(tmp_path):
     assert "written" in muvap("demo", tmp_path / "demo").stdout
     assert "stands already" in muvap("demo", tmp_path / "demo").stdout
-    assert muvap("validate", tmp_path / "demo" / "val.tsv").returncode == 0
+    assert muvap("validate", tmp_path / "demo" / "asd" / "val.tsv").returncode == 0

@@ -249,7 +249,7 @@ def test_media_that_changed_since_end_their_row_and_not_the_next_component(tmp_p
     other = replace(b, target_frames=lambda: iter([PIXELS["b"][:, :32]]))
     found = decode_rows([short, other, c], report.rows, tiny_encoder, asked(3))
     figures = {each.id: each for each in found.rows}
-    assert "17 frames, required is the 22 it declares" in figures["a"].problem
+    assert "17 frames; required: the 22 it declares" in figures["a"].problem
     assert "frames uint8 [22, 32, 128, 3]" in figures["b"].problem
     assert figures["c"].problem == ""
     assert all(each.audio_snr_db is not None for each in found.rows)
