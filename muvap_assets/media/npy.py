@@ -21,6 +21,7 @@ import numpy.typing as npt
 _MAGIC = b"\x93NUMPY"
 _HEADER_BYTES_MAX = 1 << 16
 _DESCRIPTION = re.compile(r"""(["'])descr\1\s*:\s*(["'])(?P<dtype>[^"']{1,100})\2""")
+_FIELDS = re.compile(r"""(["'])descr\1\s*:\s*\[""")
 _ORDER = re.compile(r"""(["'])fortran_order\1\s*:\s*(?P<fortran>True|False)\b""")
 _SHAPE = re.compile(r"""(["'])shape\1\s*:\s*\((?P<lengths>\s*(?:\d{1,18}L?\s*(?:,\s*|(?=\))))*)\)""")
 
@@ -87,8 +88,10 @@ def _parse(start: bytes, file_bytes: int) -> NpyHeader:
     if not (text.startswith("{") and text.endswith("}")):
         raise NpyError(f"a damaged .npy header ({text[:40]!r})")
     description, order, shape = (pattern.search(text) for pattern in (_DESCRIPTION, _ORDER, _SHAPE))
+    if description is None and _FIELDS.search(text):
+        return NpyHeader(np.dtype("V"), (), False, end, file_bytes)  # a structured array: nobody here wants its fields
     if description is None or order is None or shape is None:
-        raise NpyError(f"a damaged .npy header, or one of a structured array ({text[:60]!r})")
+        raise NpyError(f"a damaged .npy header ({text[:60]!r})")
     try:
         dtype = np.dtype(description["dtype"])
     except TypeError as error:

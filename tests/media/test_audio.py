@@ -330,7 +330,7 @@ def test_npy_layouts_mean_the_same_signal(tmp_path, monkeypatch, order, channels
         (np.zeros(10, complex), "a NumPy array of complex128"),
         (np.zeros(10, np.uint16), "a NumPy array of uint16"),
         (np.zeros(10, np.int64), "a NumPy array of int64"),
-        (np.zeros(10, [("left", "f4")]), "structured array"),
+        (np.zeros(10, [("left", "f4")]), "a NumPy array of"),
         (np.array([None]), "a NumPy array of object"),
         (np.array(["a"]), "a NumPy array of <U1"),
     ],
