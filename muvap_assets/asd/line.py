@@ -5,9 +5,8 @@ Both faces of the platform call these three functions: Dagster's assets, and ``m
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from fractions import Fraction
 from pathlib import Path
@@ -163,12 +162,6 @@ def _earlier_pack(layout: Layout, corpus: Corpus) -> Reuse:
         return Reuse()
     # By its version, not through ``current``, which may move meanwhile.
     return Reuse.of(artifact.version(version), layout.pack_tracks(corpus.name, version))
-
-
-def pack_inputs(folder: Path) -> Mapping[str, str]:
-    """The versions a published pack was built from."""
-    provenance = json.loads((folder / "dataset.json").read_text(encoding="utf-8"))["provenance"]
-    return dict(provenance["inputs"])
 
 
 def frame_rate_histogram(clips: Sequence[Clip]) -> dict[str, int]:

@@ -298,15 +298,6 @@ def load_decoder() -> None:
     import cv2  # noqa: F401 - only who decodes pays for it
 
 
-def read_jpeg_gray(path: Path, out: npt.NDArray[np.uint8]) -> None:
-    """Decode the JPEG file ``path`` into ``out``; see :func:`decode_jpeg_gray`.
-
-    Raises:
-        MediaError: it cannot be read, or not as a whole JPEG.
-    """
-    decode_jpeg_gray(read_jpeg(path), out, path)
-
-
 def read_jpeg(path: Path) -> bytes:
     """The bytes of a JPEG file, one more than :data:`JPEG_BYTES_MAX` at most.
 

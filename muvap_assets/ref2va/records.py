@@ -38,11 +38,6 @@ AUDIO_ROWS = {Format.PACKED: "ref_audio_rows", Format.SFT: "ref_audio_anchor"}
 COMMON_TENSORS = ("vae_latent", "audio_latent", "text_embedding")
 
 
-def tensor_names(format: Format) -> tuple[str, ...]:
-    """The tensors of a row of ``format``, in column order."""
-    return (*COMMON_TENSORS, VISUAL_ROWS[format], AUDIO_ROWS[format])
-
-
 def tensor_fields(name: str) -> tuple[pa.Field, pa.Field, pa.Field]:
     """The three columns of one tensor."""
     return (

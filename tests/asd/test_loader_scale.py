@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import cv2
 import pytest
 from loader_crowd import FRAMES, write_crowd
 
@@ -42,7 +43,8 @@ def test_each_folder_is_listed_once_and_no_picture_opened(tmp_path, monkeypatch)
     listdir, scan = crop_tree.os.listdir, faces._scan
     monkeypatch.setattr(crop_tree.os, "listdir", lambda path: listed.append(path) or listdir(path))
     monkeypatch.setattr(faces, "_scan", lambda path: scanned.append(path) or scan(path))
-    monkeypatch.setattr(faces, "read_jpeg_gray", None)
+    monkeypatch.setattr(cv2, "imdecode", lambda *_: pytest.fail("a picture was decoded"))
+    monkeypatch.setattr(faces, "read_jpeg", lambda path: pytest.fail(f"{path} was read"))
     source = AvaCorpus(kind="ava", root=tmp_path / "ava", split="train")
     outcome = line.make_manifest(Layout(tmp_path / "data"), Corpus(name="c", source=source, dataset="d"))
     assert outcome.published

@@ -17,7 +17,7 @@ from muvap_assets.media.faces import (
     decode_jpeg_gray,
     list_frames,
     open_npy_faces,
-    read_jpeg_gray,
+    read_jpeg,
     stamp_gaps,
 )
 from muvap_assets.media.npy import npy_header_bytes, read_npy_header
@@ -206,7 +206,7 @@ def test_the_pixels_are_those_of_imread_grayscale_and_inter_linear(tmp_path):
     path = tmp_path / "1.jpg"
     path.write_bytes(noise_jpeg())
     block = np.zeros((3, 112, 112), np.uint8)
-    read_jpeg_gray(path, block[1])
+    decode_jpeg_gray(read_jpeg(path), block[1], path)
     expected = cv2.resize(cv2.imread(str(path), cv2.IMREAD_GRAYSCALE), (112, 112), interpolation=cv2.INTER_LINEAR)
     np.testing.assert_array_equal(block[1], expected)
     assert not block[0].any()
