@@ -26,8 +26,8 @@ $(DAGSTER_HOME)/dagster.yaml: deploy/local/dagster.yaml
 demo: install $(DAGSTER_HOME)/dagster.yaml  ## a small corpus, every asset of it materialized, and a summary
 	$(BIN)/python -m muvap_assets.defs.demo
 
-test: install  ## the tests, less those marked slow and those that install another project
-	$(BIN)/python -m pytest -m 'not slow and not interop' $(PYTEST_ARGS)
+test: install  ## the tests, less those marked slow, those that install another project and those in a browser
+	$(BIN)/python -m pytest -m 'not slow and not interop and not ui' $(PYTEST_ARGS)
 
 test-all: install  ## every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)

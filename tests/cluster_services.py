@@ -9,8 +9,8 @@ import time
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from conftest import skip_or_fail
 from dagster_processes import stop
+from skipping import skip_or_fail
 
 
 def free_port():

@@ -9,19 +9,11 @@ import numpy as np
 import pytest
 import soundfile
 from hypothesis import HealthCheck, settings
+from skipping import skip_or_fail
 
 # How fast an example runs depends on the machine and on what else it does: speed is measured by benchmarks, not here.
 settings.register_profile("muvap", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("muvap")
-
-FORBID_SKIPS = "MUVAP_FORBID_SKIPS"
-
-
-def skip_or_fail(reason: str) -> None:
-    """Skip where a developer lacks something; fail where CI promised to have it."""
-    if os.environ.get(FORBID_SKIPS):
-        pytest.fail(f"{reason}, and {FORBID_SKIPS} is set")
-    pytest.skip(reason)
 
 
 @pytest.fixture

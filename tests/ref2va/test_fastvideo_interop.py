@@ -13,6 +13,7 @@ import sys
 import numpy as np
 import pytest
 from published_rows import LONG, SMALL, WIDE, clean_record, published, sft_record
+from skipping import skip_or_fail
 
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.records import read_shard
@@ -53,13 +54,6 @@ for number in range(len(dataset)):
     arrays[f"{number}.info"] = np.array(json.dumps(batch["info_list"][0]))
 np.savez(out, **arrays)
 """
-
-
-def skip_or_fail(reason):
-    """Skip where a developer lacks something; fail where CI promised to have it."""
-    if os.environ.get("MUVAP_FORBID_SKIPS"):
-        pytest.fail(f"{reason}, and MUVAP_FORBID_SKIPS is set")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,5 @@
 """From a raw manifest and media files to checked rows, against the stock blocks from the media on."""
 
-import os
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -103,15 +100,9 @@ def test_media_files_of_every_kind_become_the_rows_the_stock_setup_step_and_bloc
 
 
 @pytest.mark.real
-def test_real_media_go_through_whole(tmp_path, tiny_encoder, options):  # acceptance 3
-    source = os.environ.get("MUVAP_REAL_MEDIA")
-    if not source:
-        lacking = "MUVAP_REAL_MEDIA is not set: real media are not at hand"
-        if os.environ.get("MUVAP_FORBID_SKIPS"):
-            pytest.fail(lacking)
-        pytest.skip(lacking)
+def test_real_media_go_through_whole(tmp_path, real_media, tiny_encoder, options):  # acceptance 3
     for name in ("bigbuckbunny.mp4", "bikes.mp4", "sample.wav"):
-        (tmp_path / name).symlink_to(Path(source, name).resolve())
+        (tmp_path / name).symlink_to((real_media / name).resolve())
     with VideoSource(tmp_path / "bikes.mp4") as bikes:
         Image.fromarray(next(bikes.frames()).pixels()).save(tmp_path / "bikes.png")
     references = [

@@ -1,8 +1,6 @@
 """Real files through validation and preparation: 25 fps with 5.1 sound as target, a silent clip and a voice as references."""
 
-import os
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,16 +20,10 @@ SMALL = ModelSizes(canvas_short_edge=64, canvas_max_pixels=8192, reference_image
 
 
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, real_media):
     """A dataset folder with the real files linked in."""
-    source = os.environ.get("MUVAP_REAL_MEDIA")
-    if not source:
-        lacking = "MUVAP_REAL_MEDIA is not set: real media are not at hand"
-        if os.environ.get("MUVAP_FORBID_SKIPS"):
-            pytest.fail(lacking)
-        pytest.skip(lacking)
     for name in ("bigbuckbunny.mp4", "bikes.mp4", "sample.wav"):
-        (tmp_path / name).symlink_to(Path(source, name).resolve())
+        (tmp_path / name).symlink_to((real_media / name).resolve())
     return tmp_path
 
 
