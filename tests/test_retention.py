@@ -244,6 +244,18 @@ def test_the_command_says_what_it_removed(artifact, layout):
     assert names(artifact.folder) == {*versions[1:], "current"}
 
 
+def test_the_command_keeps_as_many_versions_as_the_datasets_file_says(artifact, layout, tmp_path):
+    versions = [publish_text(artifact, content) for content in "abcd"]
+    datasets = tmp_path / "datasets.yaml"
+    datasets.write_text("keep_versions: 2\n")
+    arguments = ["maintenance", "--data-root", str(layout.root), "--grace-hours", "0"]
+    assert "0 removed" in CliRunner().invoke(main, arguments).output  # three without the file
+    assert CliRunner().invoke(main, [*arguments, "--datasets", str(datasets)]).exit_code == 0
+    assert names(artifact.folder) == {*versions[1:], "current"}
+    assert CliRunner().invoke(main, [*arguments, "--datasets", str(datasets), "--keep", "1"]).exit_code == 0
+    assert names(artifact.folder) == {*versions[2:], "current"}
+
+
 # --- against a model ---
 
 

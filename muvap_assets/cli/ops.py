@@ -31,6 +31,17 @@ def data_root_option(command: F) -> F:
     )(command)
 
 
+def datasets_option(why: str) -> Callable[[F], F]:
+    """The option that names the datasets file, and what a verb reads there."""
+    return click.option(
+        "--datasets",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        envvar="MUVAP_DATASETS",
+        show_envvar=True,
+        help=f"datasets.yaml: {why}",
+    )
+
+
 def _layout(data_root: Path) -> Layout:
     from muvap_assets.layout import Layout
 
@@ -135,7 +146,10 @@ def rollback(artifact: str, partition: str, version: str, data_root: Path) -> No
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @click.option(
-    "--keep", type=click.IntRange(min=0), default=3, show_default=True, help="Versions beside the current one."
+    "--keep",
+    type=click.IntRange(min=0),
+    show_default="keep_versions of --datasets, or 3",
+    help="Versions beside the current one.",
 )
 @click.option(
     "--grace-hours",
@@ -151,14 +165,20 @@ def rollback(artifact: str, partition: str, version: str, data_root: Path) -> No
     show_default=True,
     help="A row no version lists stays this long, for a failed run that comes back for it.",
 )
+@datasets_option("says how many versions to keep.")
 @data_root_option
-def maintenance(dry_run: bool, keep: int, grace_hours: float, row_grace_days: float, data_root: Path) -> None:
+def maintenance(
+    dry_run: bool, keep: int | None, grace_hours: float, row_grace_days: float, datasets: Path | None, data_root: Path
+) -> None:
     """Remove old versions, what killed runs left, and rows of the row store that no version lists.
 
     Never what is current, what a standing version lists or links, or what a run is using.
     """
+    from muvap_assets.datasets import load_datasets
     from muvap_assets.retention import DAY_SEC, Retention, maintain
 
+    if keep is None:
+        keep = Retention().keep_versions if datasets is None else load_datasets(datasets).keep_versions
     policy = Retention(keep_versions=keep, grace_sec=grace_hours * 3600, row_grace_sec=row_grace_days * DAY_SEC)
     report = maintain(_layout(data_root), policy, dry_run=dry_run)
     for removal in report.removed:
@@ -174,12 +194,7 @@ def maintenance(dry_run: bool, keep: int, grace_hours: float, row_grace_days: fl
 @click.option("--media", multiple=True, help="SHA-256 of a media file: a recording, faces, a video, an image.")
 @click.option("--sample", "samples", multiple=True, help="A sample_id, or the id of a ref2va row.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@click.option(
-    "--datasets",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    envvar="MUVAP_DATASETS",
-    help="datasets.yaml: says where the media of ref2va manifests lie.",
-)
+@datasets_option("says where the media of ref2va manifests lie.")
 @data_root_option
 def purge(dry_run: bool, datasets: Path | None, data_root: Path, **named: tuple[str, ...]) -> None:
     """Remove a recording, a media file or a sample from everything made of it but what is current.
