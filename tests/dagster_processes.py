@@ -61,10 +61,11 @@ def write_instance(home, **settings):
     return home
 
 
-def until(condition, within, what):
-    """Wait for ``condition`` to become true; what it returned.
+def until(condition, within, what, every=0.5):
+    """Wait for ``condition``, looked at ``every`` so many seconds, to become true; what it returned.
 
-    ``within`` seconds are meant for a machine with nothing else to do; a busy one is given more.
+    ``within`` seconds are meant for a machine with nothing else to do; a busy one is given more. ``what`` is for the
+    message: a text, or what is called for one.
     """
     within *= max(1.0, os.getloadavg()[0] / os.cpu_count())
     end = time.monotonic() + within
@@ -72,8 +73,8 @@ def until(condition, within, what):
         found = condition()
         if found:
             return found
-        time.sleep(0.5)
-    raise TimeoutError(f"{what}: not within {within:.0f} s")
+        time.sleep(every)
+    raise TimeoutError(f"{what() if callable(what) else what}: not within {within:.0f} s")
 
 
 def versions(instance, key, partition):

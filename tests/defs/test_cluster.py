@@ -10,6 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -19,13 +20,14 @@ from cluster_services import services
 from dagster_processes import ROOT, process, stop, until
 
 from muvap_assets.defs import ref2va
-from muvap_assets.demo.ref2va import write_demo_datasets
+from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
 from muvap_assets.layout import Layout
 from muvap_assets.ref2va.publication import LOCATION_DEPENDENT
 
 pytestmark = pytest.mark.slow
 TASK = "dagster-celery/task_id"
 GPU_TAG = {"dagster-celery/queue": "gpu"}
+TAKES = 25
 PARTS = [f"clips|{part:03d}" for part in range(4)]
 BACKFILL = """mutation ($params: LaunchBackfillParams!) {
   launchPartitionBackfill(backfillParams: $params) { __typename ... on PythonError { message } }
@@ -92,11 +94,18 @@ class Cluster:
         }
         self._graphql(BACKFILL, {"params": parameters}, "LaunchBackfillSuccess")
 
-    def launch(self, key):
-        """A run without partitions, as the UI launches it."""
+    def launch(self, key, dimensions, partition, tags=None):
+        """One run, as the UI launches it."""
         location, repository = "location.py", "__repository__"
         selector = {"repositoryLocationName": location, "repositoryName": repository, "jobName": "__ASSET_JOB"}
-        parameters = {"selector": {**selector, "assetSelection": [{"path": key.path}]}, "mode": "default"}
+        tags = {**{f"dagster/partition/{name}": value for name, value in dimensions.items()}, **(tags or {})}
+        if partition is not None:
+            tags["dagster/partition"] = partition
+        parameters = {
+            "selector": {**selector, "assetSelection": [{"path": key.path}]},
+            "mode": "default",
+            "executionMetadata": {"tags": [{"key": name, "value": value} for name, value in tags.items()]},
+        }
         self._graphql(LAUNCH, {"params": parameters}, "LaunchRunSuccess")
 
     def _graphql(self, mutation, variables, expected):
@@ -130,12 +139,27 @@ class Cluster:
 
         return until(all_ended, within, f"{count} runs of {key.to_user_string()}")
 
+    def tails(self):
+        """The ends of the processes' logs, for a message."""
+        return "\n".join((self.path / f"{name}.log").read_text()[-3000:] for name in ("daemon", *self.workers))
+
     def worker_of(self, run):
         """The worker that took a run."""
         (name,) = [
             name for name in self.workers if f"[{run.tags[TASK]}] received" in (self.path / f"{name}.log").read_text()
         ]
         return name
+
+
+def write_many(folder):
+    """The demo's rows many times over, each with a caption of its own: enough of them to be killed among."""
+    rows = [
+        {**row, "id": f"{row['id']}-{take:02d}", "caption": f"{row['caption']} Take {take}."}
+        for take in range(TAKES)
+        for row in packed_rows()
+    ]
+    (folder / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder / "many.jsonl"
 
 
 @pytest.fixture(scope="module")
@@ -146,7 +170,8 @@ def cluster(tmp_path_factory):
     write_demo_datasets(path / "sources")
     checkpoint = write_tiny_checkpoint(path / "checkpoint")
     entry = {"manifest": str(path / "sources" / "clips.jsonl"), "width": 128, "height": 64, "num_frames": 22}
-    (path / "datasets.yaml").write_text(json.dumps({"ref2va": {"clips": {**entry, "parts": len(PARTS)}}}))
+    many = {**entry, "manifest": str(write_many(path / "sources")), "parts": len(PARTS)}
+    (path / "datasets.yaml").write_text(json.dumps({"ref2va": {"clips": {**entry, "parts": len(PARTS)}, "many": many}}))
     (path / "location.py").write_text(LOCATION)
     (path / "home").mkdir()
     shutil.copy(ROOT / "deploy" / "cluster" / "dagster.yaml", path / "home" / "dagster.yaml")
@@ -181,9 +206,9 @@ def most_at_once(times):
     return max(sum(start <= moment < end for start, end in times) for moment, _ in times)
 
 
-def published(root):
+def published(root, dataset):
     """The version and its files, those apart that hold absolute paths."""
-    folder = Layout(root).ref2va_parquet_cache_index("clips").current.resolve()
+    folder = Layout(root).ref2va_parquet_cache_index(dataset).current.resolve()
     files = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
     return folder.name, {name: path.read_bytes() for name, path in files.items() if name not in LOCATION_DEPENDENT}
 
@@ -213,59 +238,125 @@ def test_a_backfill_runs_on_both_gpu_workers_and_publishes_what_one_process_does
     alone = cluster.path / "alone"
     command = [sys.executable, str(ROOT / "deploy" / "ci" / "materialize.py"), "--dataset", "clips"]
     subprocess.run([*command, "--data-root", str(alone)], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
-    assert published(cluster.path / "data") == published(alone)
+    assert published(cluster.path / "data", "clips") == published(alone, "clips")
 
 
-@pytest.fixture
-def hanging(cluster, instance):
-    """A run that will not end by itself, and the process it is in."""
-    (cluster.path / "hung").unlink(missing_ok=True)
-    key = dg.AssetKey(["hangs_once"])
-    known = {run.run_id for run in cluster.runs_of(instance, key)}
-    cluster.launch(key)
-    until((cluster.path / "hung").exists, 120, "the run hangs")
-    (run,) = [run for run in cluster.runs_of(instance, key) if run.run_id not in known]
-    pid = re.search(r"pid: (\d+)", " ".join(entry.message for entry in instance.all_logs(run.run_id)))
-    return run, int(pid[1]), known
+# --- killed while it encodes ---
 
 
-def retried(cluster, instance, hanging):
-    """The run that was made because the hanging one was found dead."""
-    run, _, known = hanging
-    runs = [other for other in cluster.runs_of(instance, dg.AssetKey(["hangs_once"])) if other.run_id not in known]
-    others = [other for other in runs if other.run_id != run.run_id]
-    return others[0] if others and others[0].is_finished else None
+def stored(cluster):
+    """Every part and row of the row store, and which file it is: made again, it would be another."""
+    folder = Layout(cluster.path / "data").row_store
+    files = [path for kind in ("parts", "rows") for path in (folder / kind).rglob("*") if path.is_file()]
+    return {path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
 
 
-def test_a_killed_process_is_noticed_within_30_s_and_its_run_tried_again(cluster, instance, hanging):
-    run, pid, _ = hanging
-    os.kill(pid, signal.SIGKILL)
-    until(lambda: instance.get_run_by_id(run.run_id).is_finished, 30, "the dead process is noticed")
-    assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
-    again = until(lambda: retried(cluster, instance, hanging), 180, "the run is tried again")
-    assert again.status is dg.DagsterRunStatus.SUCCESS
+class Encoding:
+    """A run that encodes a part of ``many``, caught when some of its rows' parts stand and others do not."""
+
+    def __init__(self, cluster, instance, part):
+        self.cluster, self.instance, self.partition = cluster, instance, f"many|{part:03d}"
+        before = stored(cluster)
+        known = {run.run_id for run in instance.get_runs()}
+        cluster.launch(ref2va.ENCODED_LATENTS, {"dataset": "many", "part": f"{part:03d}"}, self.partition)
+        until(lambda: len(stored(cluster)) >= len(before) + 4, 120, "the run encodes", every=0.02)
+        (self.run,) = [run for run in instance.get_runs() if run.run_id not in known]
+        self.known = {*known, self.run.run_id}
+        pids = re.search(r"pid: (\d+)", " ".join(entry.message for entry in instance.all_logs(self.run.run_id)))
+        self.pid = int(pids[1])
+
+    def found_dead(self, within):
+        """Wait until the run is known to have failed; from then on nobody but its retry writes."""
+        until(lambda: self.instance.get_run_by_id(self.run.run_id).is_finished, within, "the death is noticed")
+        assert self.instance.get_run_by_id(self.run.run_id).status is dg.DagsterRunStatus.FAILURE
+
+    def retried(self):
+        """The run that was made because this one was found dead."""
+
+        def ended():
+            others = [run for run in self.instance.get_runs() if run.run_id not in self.known]
+            return others[0] if others and others[0].is_finished else None
+
+        return until(ended, 180, lambda: f"run {self.run.run_id} is tried again; {self.cluster.tails()}")
+
+    def went_on(self, stood):
+        """The retry finished the part, and made nothing again of what ``stood`` when the run died."""
+        again = self.retried()
+        assert again.status is dg.DagsterRunStatus.SUCCESS
+        after = stored(self.cluster)
+        assert {name: after.get(name) for name in stood} == stood
+        record = self.instance.fetch_materializations(
+            dg.AssetRecordsFilter(ref2va.ENCODED_LATENTS, asset_partitions=[self.partition]), limit=1
+        ).records[0]
+        made = {
+            name: value.value
+            for name, value in record.asset_materialization.metadata.items()
+            if name.startswith("encoded_")
+        }
+        new = [name for name in set(after) - set(stood) if name.startswith("parts/")]
+        without_a_model = [name for name in new if name.startswith("parts/reference_audio/")]
+        assert len(new) - len(without_a_model) <= sum(made.values()) <= len(new)
+        assert sum(made.values()) > 0
 
 
-def test_a_dead_worker_is_noticed_after_three_polls_and_its_run_goes_elsewhere(cluster, instance, hanging):
-    run, _, _ = hanging
-    name = cluster.worker_of(instance.get_run_by_id(run.run_id))
+def test_a_killed_process_is_noticed_within_30_s_and_its_encode_goes_on_where_it_was(cluster, instance):
+    before = len(cluster.runs_of(instance, ref2va.MANIFEST))
+    cluster.backfill(ref2va.MANIFEST, ["many"], {})
+    cluster.ended(instance, ref2va.MANIFEST, before + 1, 180)
+    encoding = Encoding(cluster, instance, 0)
+    os.kill(encoding.pid, signal.SIGKILL)
+    stood = stored(cluster)
+    encoding.found_dead(30)
+    encoding.went_on(stood)
+
+
+def test_a_dead_worker_is_noticed_after_three_polls_and_its_encode_goes_on_elsewhere(cluster, instance):
+    encoding = Encoding(cluster, instance, 1)
+    name = cluster.worker_of(instance.get_run_by_id(encoding.run.run_id))
     os.killpg(cluster.workers[name].pid, signal.SIGKILL)
-    until(lambda: instance.get_run_by_id(run.run_id).is_finished, 60, "the dead worker is noticed")
-    reasons = [entry.message for entry in instance.all_logs(run.run_id)]
+    stood = stored(cluster)
+    encoding.found_dead(60)
+    reasons = [entry.message for entry in instance.all_logs(encoding.run.run_id)]
     assert any("No live worker had the run in 3 looks" in reason for reason in reasons)
-    cluster.start_worker(name, "cpu" if name.startswith("cpu") else "gpu")
-    again = until(lambda: retried(cluster, instance, hanging), 180, "the run goes elsewhere")
-    assert again.status is dg.DagsterRunStatus.SUCCESS
+    encoding.went_on(stood)
+    again = encoding.retried()
+    assert cluster.worker_of(again) != name  # the other one for GPUs: this one is still dead
+    cluster.start_worker(name, "gpu")
 
 
-def test_after_everything_died_the_next_daemon_finds_the_lost_run(cluster, instance, hanging):
-    run, _, _ = hanging
+def test_after_everything_died_the_next_daemon_finds_the_lost_run(cluster, instance):
+    encoding = Encoding(cluster, instance, 2)
     for group in (*cluster.workers.values(), cluster.daemon):
-        stop(group, wait_sec=0.1)
-    assert not instance.get_run_by_id(run.run_id).is_finished
+        os.killpg(group.pid, signal.SIGKILL)
+    stood = stored(cluster)
+    time.sleep(2)
+    assert not instance.get_run_by_id(encoding.run.run_id).is_finished  # nobody is there to notice
     cluster.start_daemon()
     for name in cluster.workers:
         cluster.start_worker(name, "cpu" if name.startswith("cpu") else "gpu")
-    again = until(lambda: retried(cluster, instance, hanging), 240, "the lost run is found and tried again")
-    assert again.status is dg.DagsterRunStatus.SUCCESS
+    encoding.found_dead(90)
+    encoding.went_on(stood)
+
+
+def test_what_was_killed_again_and_again_publishes_what_one_undisturbed_process_does(cluster, instance):
+    for key, partition, tags in ((ref2va.ENCODED_LATENTS, "many|003", GPU_TAG), (ref2va.CACHE_INDEX, "many", {})):
+        before = len(cluster.runs_of(instance, key))
+        cluster.backfill(key, [partition], tags)
+        latest, *_ = cluster.ended(instance, key, before + 1, 180)
+        assert latest.status is dg.DagsterRunStatus.SUCCESS
+    alone = cluster.path / "alone"
+    command = [sys.executable, str(ROOT / "deploy" / "ci" / "materialize.py"), "--dataset", "many"]
+    subprocess.run([*command, "--data-root", str(alone)], check=True, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    assert published(cluster.path / "data", "many") == published(alone, "many")
+
+
+def test_a_run_over_its_time_limit_is_ended_and_gives_its_slot_back(cluster, instance):
+    key = dg.AssetKey(["hangs_once"])
+    cluster.launch(key, {}, None, {"dagster/max_runtime": "10"})
+    until((cluster.path / "hung").exists, 120, "the run hangs")
+    (run,) = cluster.runs_of(instance, key)
+    until(lambda: instance.get_run_by_id(run.run_id).is_finished, 60, "the limit is noticed")
     assert instance.get_run_by_id(run.run_id).status is dg.DagsterRunStatus.FAILURE
+    assert any("maximum runtime of 10 seconds" in entry.message for entry in instance.all_logs(run.run_id))
+    slots = instance.event_log_storage.get_concurrency_info
+    until(lambda: run.run_id not in slots("gpu").active_run_ids, 120, "its slot is free")
