@@ -8,7 +8,10 @@ import dagster as dg
 import pytest
 from dagster_processes import process, until, versions, write_instance
 
-from muvap_assets.defs import asd
+from muvap_assets.defs import asd, ref2va
+from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
+from muvap_assets.layout import Layout
+from muvap_assets.ref2va.cache import read_index
 
 pytestmark = pytest.mark.slow
 LINE = (asd.MANIFEST, asd.LOUDNESS_INDEX, asd.PACKED_SHARDS)
@@ -145,3 +148,74 @@ def test_a_daemon_rebuilds_what_changed_and_nothing_else(site, monkeypatch):
             until(lambda: site.counts(instance) == nightly, 240, "nightly rebuild")
             assert site.settled(instance)
             assert site.counts(instance) == nightly
+
+
+# --- ref2va: the chain crosses from datasets to their parts and back ---
+
+PARTS = ("clips|000", "clips|001", "other|000")
+
+
+class Ref2vaSite:
+    """A machine's instance with two datasets, one of them in two parts."""
+
+    def __init__(self, tmp_path):
+        from muvap_assets.ref2va.tiny import write_tiny_checkpoint
+
+        self.path, self.home = tmp_path, write_instance(tmp_path / "home")
+        self.log, self.sources = tmp_path / "daemon.log", tmp_path / "sources"
+        write_demo_datasets(self.sources)
+        self.write_rows("clips", packed_rows())
+        self.write_rows("other", packed_rows()[:1])
+        size = {"width": 128, "height": 64, "num_frames": 22}
+        entries = {
+            name: {"manifest": str(self.sources / f"{name}.jsonl"), "parts": parts, **size}
+            for name, parts in (("clips", 2), ("other", 1))
+        }
+        (tmp_path / "datasets.yaml").write_text(json.dumps({"ref2va": entries, "source_poll_sec": 5}))
+        self.environment = {
+            "DAGSTER_HOME": str(self.home),
+            "MUVAP_DATASETS": str(tmp_path / "datasets.yaml"),
+            "MUVAP_DATA_ROOT": str(tmp_path / "data"),
+            "MUVAP_H3_CHECKPOINT": str(write_tiny_checkpoint(tmp_path / "checkpoint")),
+            "MUVAP_H3_DEVICE": "cpu",
+        }
+
+    def write_rows(self, name, rows):
+        (self.sources / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def counts(self, instance):
+        places = [(key, name) for key in (ref2va.MANIFEST, ref2va.CACHE_INDEX) for name in ("clips", "other")]
+        places += [(ref2va.ENCODED_LATENTS, part) for part in PARTS]
+        return {place: versions(instance, *place) for place in places}
+
+    def row_ids(self):
+        """What the published dataset says, read as a trainer does."""
+        return {
+            row.id for row in read_index(Layout(self.path / "data").ref2va_parquet_cache_index("clips").current).rows
+        }
+
+
+def test_a_daemon_takes_an_edited_ref2va_manifest_through_its_parts_to_the_published_index(tmp_path, monkeypatch):
+    site = Ref2vaSite(tmp_path)
+    for name, value in site.environment.items():
+        monkeypatch.setenv(name, value)
+    with dg.DagsterInstance.from_config(str(site.home)) as instance:
+        daemon = ["dagster._daemon", "run", "-m", "muvap_assets.definitions"]
+        with process(daemon, site.log, **site.environment):
+            until(
+                lambda: min(site.counts(instance).values()) >= 1,
+                300,
+                lambda: f"all of it is made: {site.counts(instance)}",
+            )
+            start = site.counts(instance)
+            assert set(start.values()) == {1}
+            assert site.row_ids() == {row["id"] for row in packed_rows()}
+
+            site.write_rows("clips", packed_rows()[:-1])
+            expected = {(key, name): count + name.startswith("clips") for (key, name), count in start.items()}
+            until(
+                lambda: site.counts(instance) == expected, 150, lambda: f"the edited dataset: {site.counts(instance)}"
+            )
+            time.sleep(35)
+            assert site.counts(instance) == expected
+            assert site.row_ids() == {row["id"] for row in packed_rows()[:-1]}
