@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -468,4 +469,4 @@ def printed(violation: Violation) -> str:
 if __name__ == "__main__":
     for make in KINDS:
         with tempfile.TemporaryDirectory() as scratch:
-            print("\n".join(dict.fromkeys(map(printed, findings_of(make, Path(scratch))))))
+            sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(map(printed, findings_of(make, Path(scratch)))))

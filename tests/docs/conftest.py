@@ -69,7 +69,7 @@ def write_corpora(folder: Path) -> None:
     entity = "HV0H6oc4Kvs_0960_1020"
     tracks = [Track(f"{entity}:{i}", "HV0H6oc4Kvs", fps=fps) for i, fps in enumerate(("25", "29.97", "30"), 1)]
     for split in ("train", "val"):
-        LoaderMiniature(folder / "ava", tracks, split=split).write()
+        LoaderMiniature(folder / "ava", tracks, split=split).write().write_original()
         video = f"{split}_5-35"
         own = [Track(f"{video}_0000_0030:1", video, fps="30", frames=40, start_sec="5.00")]
         LoaderMiniature(folder / "wasd", own, split=split).write()

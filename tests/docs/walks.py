@@ -4,13 +4,13 @@ Comments right above a fenced block say what is meant by it:
 
     <!-- file: PATH -->       the reader is asked to put the block into this file
     <!-- exits: N -->         its last command exits with N; without it with 0
-    <!-- output -->           what the Python block before it prints
+    <!-- output -->           what the Python block before it prints, or part of what the commands before it do
     <!-- given: NAME -->      it uses something of the reader's own, which stands in :data:`GIVEN`
     <!-- run by: TEST -->     another test of this repository runs it
     <!-- not run: WHY -->     no test runs it, and why
 
-Lines ``export NAME=VALUE`` of a page hold for what follows on it, as in one terminal. In ``console`` blocks and outputs ``...`` stands
-for anything. Python blocks below one heading ``##`` are one program.
+Lines ``export NAME=VALUE`` of a page hold for what follows on it, as in one terminal. In ``console`` blocks and outputs ``...``
+stands for anything. Python blocks below one heading ``##`` are one program.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Walk:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(block.text, encoding="utf-8")
             elif block.language == "bash":
-                self._bash(block)
+                self._bash(block, after)
             elif block.language == "console":
                 self._console(block)
             elif block.language == "python":
@@ -123,8 +123,10 @@ class Walk:
         script = _PRELUDE + "".join(f"{line}\n" for line in self.exports) + text
         return self._run(["bash", "-euo", "pipefail", "-c", script], block).stdout
 
-    def _bash(self, block: Block) -> None:
-        self._shell(block.text, block)
+    def _bash(self, block: Block, after: Block | None) -> None:
+        printed = self._shell(block.text, block)
+        if after is not None and "output" in after.notes:
+            assert_shown(f"...{after.text.strip()}...", printed, after)
         self.exports += re.findall(r"^export .*$", block.text, re.MULTILINE)
         self.ran.append(block.place)
 
