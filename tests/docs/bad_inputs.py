@@ -469,4 +469,4 @@ def printed(violation: Violation) -> str:
 if __name__ == "__main__":
     for make in KINDS:
         with tempfile.TemporaryDirectory() as scratch:
-            sys.stdout.writelines(f"{line}\n" for line in dict.fromkeys(map(printed, findings_of(make, Path(scratch)))))
+            sys.stdout.writelines(f"{each}\n" for each in dict.fromkeys(map(printed, findings_of(make, Path(scratch)))))

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import yaml
-from pages import COMMANDS, PAGES, ROOT, blocks, code, read_page, tables
+from pages import PAGES, ROOT, blocks, code, read_page, tables
 from walks import Walk, assert_shown, to_run
 
 from muvap_assets.asd.contract import MANIFEST_COLUMNS, OPTIONAL_COLUMNS
@@ -23,8 +23,7 @@ SLOW = ("docs/asd.md", "docs/ref2va.md", "docs/versions.md")
 EXTRACTED = ("docs/extending.md",)
 """Its examples become tests of their own, in test_extending.py."""
 
-WITHOUT_COMMANDS = ("docs/operations.md", "docs/scaling.md", "CONTRIBUTING.md")
-"""Pages all of whose commands say that they are run elsewhere, or why nowhere."""
+FOLLOWED = (*FAST, *SLOW, *EXTRACTED, "README.md")
 
 
 # --- running them -----------------------------------------------------------------------------------------------------------
@@ -45,9 +44,9 @@ def test_a_page_that_takes_longer_does_what_it_says(page, demo, fresh, corpora, 
 
 
 def test_every_page_is_followed_or_has_nothing_to_run():
-    assert sorted([*FAST, *SLOW, *EXTRACTED, *WITHOUT_COMMANDS, "README.md"]) == sorted(PAGES)
-    assert {page: to_run(page) for page in WITHOUT_COMMANDS} == {page: [] for page in WITHOUT_COMMANDS}
-    assert all(to_run(page) for page in (*FAST, *SLOW, "README.md"))
+    assert set(FOLLOWED) <= set(PAGES)
+    assert {page: to_run(page) for page in PAGES if page not in FOLLOWED and to_run(page)} == {}
+    assert all(to_run(page) for page in FOLLOWED)
 
 
 # --- what is said about those that are not run --------------------------------------------------------------------------------
@@ -64,10 +63,9 @@ def test_a_block_that_is_left_out_says_why_or_where_it_is_run(page):
         assert not unknown, block.place
 
 
-@pytest.mark.parametrize("page", PAGES)
-def test_a_block_names_a_language_that_is_known(page):
-    known = {*COMMANDS, "text", "yaml", "json", "mermaid", ""}
-    assert {block.place: block.language for block in blocks(page) if block.language not in known} == {}
+def test_a_command_is_named_as_one():
+    other_names = {"sh", "shell", "zsh", "shell-session", "bash-session", "py", "python3", "pycon", "ipython"}
+    assert [block.place for page in PAGES for block in blocks(page) if block.language.lower() in other_names] == []
 
 
 def test_ci_runs_the_commands_that_are_said_to_be_its():
@@ -85,6 +83,14 @@ def test_every_make_target_that_a_page_names_exists():
     assert named <= targets
 
 
+def test_a_file_that_a_reader_is_asked_to_write_is_named_in_the_text_above_it():
+    for page in PAGES:
+        text, listed = read_page(page), [block for block in blocks(page) if block.file is not None]
+        for block in listed:
+            above = "\n".join(text.splitlines()[: block.line - 2])[-700:]
+            assert f"`{block.file}`" in above, block.place
+
+
 def test_every_link_to_a_file_of_the_repository_leads_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", read_page(page)):
@@ -100,6 +106,20 @@ def test_every_link_to_a_heading_leads_to_one():
                 re.sub(r"[^\w -]", "", line.lstrip("# ")).lower() for line in text.splitlines() if line[:1] == "#"
             ]
             assert heading in [each.strip().replace(" ", "-") for each in headings], f"{page}: #{heading}"
+
+
+def test_the_picture_of_the_graph_is_the_graph():
+    from muvap_assets.definitions import defs
+
+    (picture,) = [block.text for block in blocks("README.md") if block.language == "mermaid"]
+    drawn = {
+        pair for pair in re.findall(r"(\w+)(?:\[[^]]*\])? --> (\w+)", picture) if all("_" in name for name in pair)
+    }
+    graph = defs.resolve_asset_graph()
+    made = [key for key in graph.get_all_asset_keys() if graph.get(key).is_materializable and len(key.path) == 2]
+    assert drawn == {
+        ("_".join(up.path), "_".join(key.path)) for key in made for up in graph.get(key).parent_keys & set(made)
+    }
 
 
 # --- settings that the pages list ---------------------------------------------------------------------------------------------
