@@ -17,6 +17,7 @@ from muvap_assets.asd import line
 from muvap_assets.datasets import load_datasets
 from muvap_assets.demo.corpus import write_demo_corpus
 from muvap_assets.layout import Layout
+from muvap_assets.ref2va.cache import rebuild_index
 
 
 @pytest.fixture(scope="session")
@@ -54,8 +55,11 @@ def demo(asd_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def copied(workspace: Path, target: Path) -> Path:
-    """A workspace of one's own, links kept."""
-    return Path(shutil.copytree(workspace, target, symlinks=True))
+    """A workspace of one's own, links kept, and indexes written for where their datasets now lie."""
+    shutil.copytree(workspace, target, symlinks=True)
+    for dataset in target.glob("data/ref2va/parquet_cache_index/*/current"):
+        rebuild_index(dataset.resolve())
+    return target
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from muvap_assets.asd.manifest_files import MANIFEST_SCHEMA
 from muvap_assets.asd.packs import layout as pack
 from muvap_assets.errors import Violation, ViolationCode
 from muvap_assets.layout import Layout
+from muvap_assets.media.npy import read_npy_header
 from muvap_assets.publish import content_version
 from muvap_assets.ref2va import index_rows, manifest_files, records
 from muvap_assets.ref2va.contract import Format
@@ -149,6 +150,27 @@ def test_the_versions_of_the_asd_line_hold_the_files_the_page_lists(corpus, tmp_
         current = layout.artifact("asd", name, "talks").current
         assert_files_are_listed(current, f"asd/{name}")
         outside = listed(artifact_rows()[f"asd/{name}"][3])
+        assert content_version(current.resolve(), outside) == current.resolve().name
+
+
+def test_an_array_of_a_pack_begins_where_the_page_says(asd_demo):
+    for name in (pack.FACES_FILE, pack.AUDIO_FILE, pack.LABELS_FILE):
+        path = asd_demo / "data/asd/packed_shards/demo_train/current" / pack.shard_name(0) / name
+        header = read_npy_header(path)
+        assert path.read_bytes()[:8] == b"\x93NUMPY\x01\x00"
+        assert (header.data_offset, header.fortran_order, header.length_fault()) == (128, False, None)
+
+
+@pytest.mark.slow
+def test_the_versions_of_the_ref2va_line_hold_the_files_the_page_lists(demo):
+    for name, partition in (
+        ("manifest", "demo_clips"),
+        ("encoded_latents", "000.demo_clips"),
+        ("parquet_cache_index", "demo_clips"),
+    ):
+        current = Layout(demo / "data").artifact("ref2va", name, partition).current
+        assert_files_are_listed(current, f"ref2va/{name}")
+        outside = listed(artifact_rows()[f"ref2va/{name}"][3])
         assert content_version(current.resolve(), outside) == current.resolve().name
 
 
