@@ -119,3 +119,10 @@ def test_demo_writes_the_corpus_once(tmp_path):
     assert "written" in muvap("demo", tmp_path / "demo").stdout
     assert "stands already" in muvap("demo", tmp_path / "demo").stdout
     assert muvap("validate", tmp_path / "demo" / "asd" / "val.tsv").returncode == 0
+
+
+def test_the_module_run_as_a_program_is_the_command(manifest):
+    command = [sys.executable, "-m", "muvap_assets.cli.main", "validate", str(manifest)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, muvap("validate", manifest).stdout)
+    assert done.stdout

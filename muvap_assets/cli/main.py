@@ -84,3 +84,6 @@ def demo(folder: Path) -> None:
 
 for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, *ops.COMMANDS):
     main.add_command(command)
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""AVA and WASD by ``dagster asset materialize --partition``, as the README documents it."""
+"""AVA and WASD by ``dagster asset materialize --partition``, as docs/asd.md documents it."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The training examples of the README, run as they stand."""
+"""The training examples of docs/asd.md, run as they stand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from loader_packs import random_track, write_small_pack
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs" / "asd.md"
 
 
 class ToyModel(torch.nn.Module):
@@ -33,12 +33,12 @@ def example(tmp_path, monkeypatch):
     write_small_pack(tmp_path / "data/asd/packed_shards/demo_train/current", [tracks])
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    training = README.read_text(encoding="utf-8").split("## Training")[1].split("\n## ")[0]
+    training = PAGE.read_text(encoding="utf-8").split("## Training")[1].split("\n## ")[0]
     plain, lightning = re.findall(r"```python\n(.*?)```", training, re.DOTALL)
     torch.manual_seed(0)
     namespace = {"model": ToyModel(6)}
     before = [parameter.detach().clone() for parameter in namespace["model"].parameters()]
-    exec(compile(plain, "README.md", "exec"), namespace)
+    exec(compile(plain, "asd.md", "exec"), namespace)
     return SimpleNamespace(before=before, namespace=namespace, lightning=lightning)
 
 
@@ -51,7 +51,7 @@ def test_the_plain_example_trains_and_says_where_it_stands(example):
 
 
 def test_the_lightning_example_trains_for_two_epochs(example):
-    exec(compile(example.lightning, "README.md", "exec"), example.namespace)
+    exec(compile(example.lightning, "asd.md", "exec"), example.namespace)
     training = example.namespace["Training"](ToyModel(6))
     loader, optimizer, seen = training.train_dataloader(), training.configure_optimizers(), []
     for training.current_epoch in range(2):

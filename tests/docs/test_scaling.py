@@ -1,0 +1,74 @@
+"""``docs/scaling.md``: each figure says how it is known, and the arithmetic of sizes is done again with the planning functions."""
+
+import re
+
+import pytest
+from pages import read_page, tables
+
+from muvap_assets.asd.packs.plan import INDEX_BYTES, SHARD_BYTES, _array_bytes
+from muvap_assets.ref2va.contract import (
+    AUDIO_CHANNELS,
+    AUDIO_ROW_WIDTH,
+    TEXT_WIDTH,
+    VIDEO_CHANNELS,
+    VISUAL_ROW_WIDTH,
+    Geometry,
+    ModelSizes,
+    ReferenceKind,
+    Size,
+)
+from muvap_assets.ref2va.geometry import (
+    reference_geometry,
+    reference_image_size,
+    target_audio_latents,
+    target_video_shape,
+)
+
+PAGE = "docs/scaling.md"
+HEADINGS = ("Measured on two cores", "40,000 tracks: a corpus like AVA", "A million samples", "100,000 rows of ref2va")
+FRAMES, SAMPLES, FACES = 100, 4 * 16_000, (112, 112)
+
+
+def figures(heading):
+    return {row[0]: row[1] for table in tables(PAGE, heading) for row in table[1:]}
+
+
+def number(text):
+    """The first number of a cell, in its unit."""
+    match = re.search(r"([\d.,]+) ?(TB|GB|MB)?", text)
+    return float(match[1].replace(",", "")) * {"TB": 1e12, "GB": 1e9, "MB": 1e6, None: 1}[match[2]]
+
+
+def test_every_figure_says_how_it_is_known():
+    rows = [row for heading in HEADINGS for table in tables(PAGE, heading) for row in table[1:]]
+    assert len(rows) > 30
+    assert [row for row in rows if not re.match(r"(measured|reasoned: .+|not measured.*)", row[-1])] == []
+
+
+@pytest.mark.parametrize(("heading", "tracks"), [(HEADINGS[1], 40_000), (HEADINGS[2], 1_000_000)])
+def test_sizes_of_a_pack_are_those_the_planner_takes(heading, tracks):
+    found = {name.removesuffix(" of the pack"): text for name, text in figures(heading).items()}
+    faces = _array_bytes(tracks * FRAMES, 0, FACES)
+    audio = _array_bytes(0, tracks * SAMPLES, FACES)
+    assert number(found["faces and labels"]) == pytest.approx(faces, rel=0.005)
+    assert number(found["audio"]) == pytest.approx(audio, rel=0.005)
+    assert number(found["index"]) == pytest.approx(INDEX_BYTES * tracks)
+    if "shards" in found:
+        assert number(found["shards"]) == -(-(faces + audio) // SHARD_BYTES)
+
+
+def test_the_size_of_a_row_is_that_of_its_tensors():
+    size = reference_image_size(Size(1920, 1080), ModelSizes())
+    reference = reference_geometry(ReferenceKind.IMAGE, size=size)
+    geometry = Geometry(1344, 768, 124)
+    frames, height, width = target_video_shape(geometry)
+    tokens = reference.visual_rows + 60
+    latents = 4 * VIDEO_CHANNELS * frames * height * width
+    text = tokens * (4 * TEXT_WIDTH + 8)
+    sound = 4 * AUDIO_CHANNELS * AUDIO_ROW_WIDTH * target_audio_latents(124)
+    rows = 4 * reference.visual_rows * VISUAL_ROW_WIDTH
+    total = latents + text + sound + rows
+    found = figures(HEADINGS[3])
+    assert f"{tokens:,} presentation tokens" in read_page(PAGE)
+    assert number(found["a row's tensors"]) == pytest.approx(total, rel=0.005)
+    assert number(found["parts in the row store"]) == pytest.approx(100_000 * total, rel=0.005)
