@@ -72,3 +72,31 @@ def test_the_size_of_a_row_is_that_of_its_tensors():
     assert f"{tokens:,} presentation tokens" in read_page(PAGE)
     assert number(found["a row's tensors"]) == pytest.approx(total, rel=0.005)
     assert number(found["parts in the row store"]) == pytest.approx(100_000 * total, rel=0.005)
+
+
+@pytest.mark.slow
+def test_the_arithmetic_of_a_row_is_that_of_the_released_layers():
+    import torch
+    from diffusers import AutoencoderKLMiniMaxH3
+    from torch.utils.flop_counter import FlopCounterMode
+
+    def tera(shape):
+        counter = FlopCounterMode(display=False)
+        with torch.no_grad(), counter:
+            encoder(torch.empty(shape, device="meta"))
+        return counter.get_total_flops() / 1e12
+
+    with torch.device("meta"):  # the class's defaults are the released sizes: 0.72 GB of float32
+        encoder = AutoencoderKLMiniMaxH3().encoder
+    assert 4 * sum(weights.numel() for weights in encoder.parameters()) == pytest.approx(0.72e9, rel=0.005)
+    size = reference_image_size(Size(1920, 1080), ModelSizes())
+    clip, picture = tera((1, 3, 17, 768, 1344)), tera((1, 3, 1, size.height, size.width))
+    vae = -(-124 // 17) * clip + picture
+    text = 2 * 7_356 * 51 / 64 * 66.7e9 / 2 / 1e12
+    found = figures(HEADINGS[3])
+    assert number(found["arithmetic of the VAE, a row"]) == pytest.approx(vae, rel=0.005)
+    assert number(found["arithmetic of the text encoder, a row"]) == pytest.approx(text, rel=0.005)
+    hours = 100_000 * (vae / 40 + text / 400) / 3600
+    assert float(re.search(r"\d+", found["GPU hours"])[0]) == pytest.approx(hours, rel=0.01)
+    basis = next(row[2] for table in tables(PAGE, HEADINGS[3]) for row in table if row[0].endswith("VAE, a row"))
+    assert (f"at {clip:.0f}" in basis, f"at {picture:.0f}" in basis) == (True, True)
