@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from muvap_assets.errors import ConfigError, FormatError
 from muvap_assets.pages.document import (
@@ -93,7 +94,13 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
     if format is Format.PACKED:
         names.append("reference_noise_seed")
     with open_shard(path) as shard:
-        values: dict[str, Any] = shard.read_row_group(0, columns=names).to_pylist()[0]
+        try:
+            values: dict[str, Any] = shard.read_row_group(0, columns=names).to_pylist()[0]
+        except (pa.ArrowException, OSError) as error:
+            found = f"not readable ({str(error).partition(chr(10))[0]})"
+            raise FormatError(
+                f"{path}: {found}; required: the shard as it was published. Run `muvap verify`."
+            ) from error
     video, audio = (tensor_of(values, name) for name in _LATENTS)
     for what, found, required in (
         ("id", values["id"], indexed.id),
@@ -121,7 +128,7 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
 def _references(references: Sequence[ReferenceGeometry]) -> Markup:
     header = ("", "kind", "latent frames", "latent size", "visual rows", "audio latents", "sound", "audio rows")
     rows = []
-    for number, reference in enumerate(references):
+    for number, reference in enumerate(references, start=1):
         with_sound = reference.media_type == "video" and reference.has_audio
         seen = reference.num_latent_frames > 0
         rows.append(
