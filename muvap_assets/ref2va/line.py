@@ -142,7 +142,8 @@ def verify_manifest(folder: Path) -> list[CheckOutcome]:
     too_few = []
     if report["rows_admitted"] != report["rows_total"] or not files.samples:
         found = f"{report['rows_admitted']} of {report['rows_total']} rows admitted"
-        too_few = [_finding(None, None, found, "every row, and at least one"), *errors]
+        hint = "Mend or remove the refused rows in the source manifest."
+        too_few = [_finding(None, None, found, "every row, and at least one", hint=hint), *errors]
     counts = {name: int(report[name]) for name in ("rows_total", "rows_admitted", "rows_refused")}
     return [
         CheckOutcome.of("rows_valid", errors, errors=len(errors), warnings=len(files.violations) - len(errors)),
@@ -419,7 +420,6 @@ def _finding(
     found: str,
     required: str,
     code: ViolationCode = ViolationCode.ARTIFACT_INVALID,
+    hint: str = "Materialize it again.",
 ) -> Violation:
-    return Violation(
-        code=code, sample_id=sample_id, row=row, found=found, required=required, hint="Materialize it again."
-    )
+    return Violation(code=code, sample_id=sample_id, row=row, found=found, required=required, hint=hint)
