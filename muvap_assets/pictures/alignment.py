@@ -20,6 +20,7 @@ from muvap_assets.pictures.canvas import (
     FONT_PT,
     INK,
     ORANGE,
+    PAPER,
     WIDTH_PX,
     Picture,
     encoded,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LONGEST_SEC = 8
-_LOOKED_AT, _FACES, _HEIGHT_PX = 200, 7, 560
+_LOOKED_AT, _FACES, _HEIGHT_PX = 200, 7, 580
 _FULL_SCALE = 32_768
 
 
@@ -107,11 +108,11 @@ def read_strip(sample: PackedSample) -> Strip:
 def alignment_figure(strip: Strip) -> Figure:
     """The four rows, one below the other."""
     figure = new_figure(WIDTH_PX, _HEIGHT_PX)
-    faces, sound, native, model = figure.subplots(4, 1, sharex=True, height_ratios=(1.35, 1.5, 0.55, 0.55))
+    faces, sound, native, model = figure.subplots(4, 1, sharex=True, height_ratios=(1.3, 1.5, 0.5, 0.5))
     _draw_faces(faces, strip)
     _draw_sound(sound, strip)
-    _draw_labels(native, strip.labels, float(strip.source_fps.value), f"labels,\n{_rate(strip)} frames/s", BLUE)
-    _draw_labels(model, strip.model_labels, MODEL_FPS, f"labels,\n{MODEL_FPS} frames/s", ORANGE)
+    _draw_labels(native, strip.labels, float(strip.source_fps.value), f"Native labels, {_rate(strip)} frames/s", BLUE)
+    _draw_labels(model, strip.model_labels, MODEL_FPS, f"Labels on the model timeline, {MODEL_FPS} frames/s", ORANGE)
     for axes in (sound, native, model):
         plain_axes(axes)
     model.set_xlim(0, strip.seconds)
@@ -141,10 +142,9 @@ def _draw_faces(axes: Axes, strip: Strip) -> None:
     axes.set_yticks([])
     axes.tick_params(bottom=False, labelbottom=False)
     axes.spines[:].set_visible(False)
-    axes.set_ylabel("faces, at\ntheir marks", fontsize=FONT_PT, color=INK)
-    axes.set_title(
-        f"Clip {shortened(strip.sample_id, 60)}", fontsize=FONT_PT + 1, color=INK, loc="left", parse_math=False
-    )
+    axes.set_facecolor(PAPER)
+    title = f"Clip {shortened(strip.sample_id, 60)}: native faces, each at its mark"
+    axes.set_title(title, fontsize=FONT_PT + 1, color=INK, loc="left", parse_math=False)
 
 
 def _draw_sound(axes: Axes, strip: Strip) -> None:
@@ -158,7 +158,8 @@ def _draw_sound(axes: Axes, strip: Strip) -> None:
         axes.fill_between(times, blocks.min(axis=1), blocks.max(axis=1), color=INK, linewidth=0.6, step="mid")
     loudest = max(float(np.abs(scaled).max(initial=0)), 0.01)
     axes.set_ylim(-1.1 * loudest, 1.1 * loudest)
-    axes.set_ylabel("sound\n(full scale)", fontsize=FONT_PT, color=INK)
+    axes.set_title("Sound", fontsize=FONT_PT, color=INK, loc="left", pad=3)
+    axes.set_ylabel("amplitude (full scale)", fontsize=FONT_PT, color=INK)
 
 
 def _draw_labels(axes: Axes, labels: npt.NDArray[np.uint8], rate: float, name: str, colour: str) -> None:
@@ -167,4 +168,4 @@ def _draw_labels(axes: Axes, labels: npt.NDArray[np.uint8], rate: float, name: s
     axes.stairs(labels, edges, color=colour, linewidth=1.5)
     axes.set_ylim(-0.1, 1.25)
     axes.set_yticks([0, 1], ["silent", "speaking"])
-    axes.set_ylabel(name, fontsize=FONT_PT, color=INK)
+    axes.set_title(name, fontsize=FONT_PT, color=INK, loc="left", pad=3)

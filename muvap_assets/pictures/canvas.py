@@ -116,7 +116,7 @@ def histogram(axes: Axes, values: npt.NDArray[np.float64], step: float | None = 
     else:
         edges = low + np.array([-1, 1]) * max(abs(low) * 0.01, 0.5)
     counts = np.histogram(finite, edges)[0]
-    axes.bar(edges[:-1], counts, width=np.diff(edges), align="edge", color=BLUE, edgecolor=PAPER, linewidth=0.5)
+    axes.stairs(counts, edges, fill=True, color=BLUE)
     whole_counts(axes)
 
 

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 8
 _EDGES = np.linspace(-6, 6, 121)
-_STATISTICS_PX, _FRAME_COLUMNS = 560, 8
+_STATISTICS_PX = 600
+_FRAME_COLUMNS, _TILE_PX, _GAP_PX, _NAME_PX, _HEAD_PX = 8, 98, 10, 26, 56
 Floats = npt.NDArray[np.float64]
 
 
@@ -137,7 +138,7 @@ def _draw_values(axes: Axes, counts: npt.NDArray[np.int64]) -> None:
     """Bars, and what a normal distribution of mean 0 and deviation 1 would give."""
     width, total = float(_EDGES[1] - _EDGES[0]), max(int(counts.sum()), 1)
     centres = (_EDGES[:-1] + _EDGES[1:]) / 2
-    axes.bar(centres, counts * (100 / total), width=width, color=BLUE, label="these rows")
+    axes.stairs(counts * (100 / total), _EDGES, fill=True, color=BLUE, label="these rows")
     normal = np.exp(-(centres**2) / 2) / np.sqrt(2 * np.pi) * width * 100
     axes.plot(centres, normal, color=ORANGE, linewidth=2, label="mean 0, deviation 1")
     add_legend(axes)
@@ -146,22 +147,52 @@ def _draw_values(axes: Axes, counts: npt.NDArray[np.int64]) -> None:
 def frame_figure(sample_id: str, channels: npt.NDArray[np.float32]) -> Figure:
     """Every channel of one latent frame, float32 [24, H, W], on one scale of grey that is symmetric about zero."""
     count, height, width = channels.shape
+    tile = _TILE_PX / max(height, width)
+    tile_width, tile_height = width * tile, height * tile
     rows = -(-count // _FRAME_COLUMNS)
-    tile_px = round(WIDTH_PX * 0.88 / _FRAME_COLUMNS)
-    figure = new_figure(WIDTH_PX, max(260, min(760, round(rows * (tile_px * height / width + 34)) + 50)))
-    figure.suptitle(
-        f"First latent frame of {shortened(sample_id, 50)}", fontsize=FONT_PT + 1, color=INK, parse_math=False
-    )
-    grid = figure.subplots(rows, _FRAME_COLUMNS, squeeze=False)
+    full_height = round(_HEAD_PX + rows * (tile_height + _NAME_PX))
+    figure = new_figure(WIDTH_PX, full_height)
+    figure.set_layout_engine("none")
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.axis("off")
+    text = f"First latent frame of {shortened(sample_id, 50)}"
+    axes.text(_GAP_PX, 18, text, fontsize=FONT_PT + 1, color=INK, va="center", parse_math=False)
     limit = max(float(np.abs(channels).max(initial=0)), 1e-6)
-    image = None
-    for axes in grid.flat:
-        axes.axis("off")
-    for channel, axes in zip(range(count), grid.flat, strict=False):
-        image = axes.imshow(channels[channel], cmap="gray", vmin=-limit, vmax=limit, interpolation="nearest")
-        axes.set_title(f"channel {channel}", fontsize=FONT_PT, color=INK, pad=3)
-    if image is not None:
-        bar = figure.colorbar(image, ax=grid, fraction=0.03, pad=0.01)
-        bar.set_label("stored value (standard deviations)", fontsize=FONT_PT, color=INK)
-        bar.ax.tick_params(labelsize=FONT_PT, colors=INK)
+    for channel in range(count):
+        row, column = divmod(channel, _FRAME_COLUMNS)
+        left, top = _GAP_PX + column * (_TILE_PX + _GAP_PX), _HEAD_PX + row * (tile_height + _NAME_PX)
+        axes.text(left, top - 10, f"channel {channel}", fontsize=FONT_PT, color=INK, va="center")
+        extent = (left, left + tile_width, top + tile_height, top)
+        axes.imshow(
+            channels[channel],
+            cmap="gray",
+            vmin=-limit,
+            vmax=limit,
+            extent=extent,
+            aspect="auto",
+            interpolation="nearest",
+        )
+    _draw_scale(axes, limit, full_height)
+    axes.set_xlim(0, WIDTH_PX)
+    axes.set_ylim(full_height, 0)
     return figure
+
+
+def _draw_scale(axes: Axes, limit: float, height: float) -> None:
+    """The scale of grey at the right, black below, white above; matplotlib's own would need its layout, which is slow here."""
+    left, top, bottom = WIDTH_PX - 80, _HEAD_PX, height - 20
+    ramp = np.linspace(limit, -limit, 64)[:, None]
+    extent = (left, left + 14, bottom, top)
+    axes.imshow(ramp, cmap="gray", vmin=-limit, vmax=limit, extent=extent, aspect="auto")
+    for value, place in ((limit, top + 6), (0.0, (top + bottom) / 2), (-limit, bottom - 6)):
+        axes.text(left + 19, place, f"{value:.1f}", fontsize=FONT_PT, color=INK, va="center")
+    axes.text(
+        WIDTH_PX - 16,
+        (top + bottom) / 2,
+        "stored value (deviations)",
+        fontsize=FONT_PT,
+        color=INK,
+        rotation=90,
+        ha="center",
+        va="center",
+    )
