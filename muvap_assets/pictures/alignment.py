@@ -62,6 +62,7 @@ def alignment_picture(pack: PackReader) -> Picture:
     position = chosen_position(pack)
     strip = read_strip(pack[position])
     return Picture(
+        name="alignment",
         title="Sound, labels and faces of one clip on one time axis",
         caption=f"Clip {strip.sample_id}, {strip.seconds:.2f} s of it at {strip.source_fps.text} frames/s, chosen for its "
         f"changes of label out of {min(len(pack), _LOOKED_AT)} of {len(pack)} clips. Model frames show the native frame at "

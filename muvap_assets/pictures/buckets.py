@@ -39,6 +39,7 @@ def buckets_picture(index: DatasetIndex, report: PlanReport) -> Picture:
     world = max(report.steps)
     shown = min(len(report.buckets), _MOST_BUCKETS)
     return Picture(
+        name="buckets",
         title="Buckets, repeats and sequence lengths",
         caption=f"{shown} of {len(report.buckets)} buckets, those with most rows; all {report.rows} rows. A bucket's last "
         f"batch is filled with rows drawn again, here for {world} ranks. {report.capacities.waste_share:.1%} of what is "
@@ -55,6 +56,7 @@ def buckets_figure(buckets: Sequence[BucketPlan], world: int, lengths: Sequence[
     _draw_buckets(left, shown, world)
     label_axes(left, title="Buckets", x="rows drawn an epoch", y="width x height (px) - frames")
     histogram(right, np.array(lengths, np.float64))
+    right.set_ylim(top=right.get_ylim()[1] * 1.3)  # room for the capacities
     for capacity in capacities.capacities:
         right.axvline(capacity, color=ORANGE, linestyle="--")
         right.annotate(

@@ -36,8 +36,9 @@ _COLOURS = (256, 128, 64, 32, 16, 8)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A PNG and what is said below it. ``title`` is also its text where pictures are not shown."""
+    """A PNG and what is said below it. ``title`` is also its text where pictures are not shown, ``name`` its key."""
 
+    name: str
     title: str
     caption: str
     png: bytes

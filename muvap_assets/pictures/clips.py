@@ -35,6 +35,7 @@ def clips_picture(clips: Sequence[Clip]) -> Picture:
     """Histograms over every clip."""
     seconds = np.array([float(clip.source_frames / clip.source_fps.value) for clip in clips])
     return Picture(
+        name="clips",
         title="Frame rates and lengths of the clips",
         caption=f"All {len(clips)} clips. A rate is counted as it was given: 29.97 and 30000/1001 are two.",
         png=encoded(clips_figure(frame_rate_histogram(clips), seconds)),

@@ -49,6 +49,7 @@ def faces_picture(pack: PackReader) -> Picture:
     positions = spread(len(pack), _COLUMNS * _ROWS)
     tiles = [_tile(pack[position], wanted=index % 2 == 0) for index, position in enumerate(positions)]
     return Picture(
+        name="faces",
         title="Faces and their labels",
         caption=f"{len(tiles)} of {len(pack)} clips, evenly spread; one native frame of each, with its label and its number. "
         "By turns a speaking and a silent frame was looked for.",

@@ -86,6 +86,7 @@ def latent_pictures(rows: Sequence[EncodedRow], statistics: LatentStatistics | N
         first = np.array(video[:, 0]) if first is None else first
     own = "" if statistics else " The checkpoint's config has no statistics to compare with."
     shown = Picture(
+        name="latent_figures",
         title="Latents by channel, and how their values are spread",
         caption=f"{len(chosen)} of {len(rows)} rows, evenly spread. Rows hold latents with the checkpoint's mean taken out "
         f"and divided by its deviation: the nearer to 0 and 1, the better its statistics fit these media.{own}",
@@ -95,6 +96,7 @@ def latent_pictures(rows: Sequence[EncodedRow], statistics: LatentStatistics | N
         return [shown]
     sides = f"{chosen[0].geometry.width}x{chosen[0].geometry.height}"
     frame = Picture(
+        name="latent_frame",
         title="The first latent frame",
         caption=f"Row {chosen[0].sample_id}, {sides}: its {len(first)} channels as they are stored, {first.shape[2]}x"
         f"{first.shape[1]} latent pixels.",

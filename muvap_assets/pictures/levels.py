@@ -37,6 +37,7 @@ def levels_picture(stats: Sequence[LoudnessStats], target: LoudnessTarget | None
     dbfs = np.array([each.dbfs for each in heard], np.float64)
     gain_db = 20 * np.log10(target.gains(rms, peak)) if heard else np.empty(0)
     return Picture(
+        name="levels",
         title="Level of the recordings, and the gain a loader gives them",
         caption=f"{len(heard)} recordings, each whole; {len(stats) - len(heard)} silent ones are left out. The gain brings a "
         f"recording to {target.rms_dbfs:g} dBFS, by at most {target.max_gain_db:g} dB and up to a peak of {target.max_peak:g}.",
