@@ -34,7 +34,8 @@ from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.contract import AUDIO_CHANNELS, AUDIO_LATENTS_PER_SEC, FPS, Format, ReferenceGeometry
 from muvap_assets.ref2va.geometry import padded_length, target_audio_latents, target_rows
 from muvap_assets.ref2va.index_rows import IndexedRow
-from muvap_assets.ref2va.records import open_shard, tensor_fields, tensor_of
+from muvap_assets.ref2va.record_columns import tensor_columns
+from muvap_assets.ref2va.records import open_shard, tensor_of
 
 _LATENTS = ("vae_latent", "audio_latent")
 _TEXTS = ("id", "caption", "file_name", "text_token_tags")
@@ -90,7 +91,7 @@ def row_page(root: Path, row_id: str) -> str:
 
 
 def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
-    names = [*_TEXTS, *(field.name for name in _LATENTS for field in tensor_fields(name))]
+    names = [*_TEXTS, *(column.name for name in _LATENTS for column in tensor_columns(name))]
     if format is Format.PACKED:
         names.append("reference_noise_seed")
     with open_shard(path) as shard:
@@ -102,12 +103,13 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
                 f"{path}: {found}; required: the shard as it was published. Run `muvap verify`."
             ) from error
     video, audio = (tensor_of(values, name) for name in _LATENTS)
-    for what, found, required in (
+    promised: tuple[tuple[str, object, object], ...] = (
         ("id", values["id"], indexed.id),
         ("latent frames", video.shape[1:2], (indexed.latent_frames,)),
         ("audio latents", audio.shape[2:], (indexed.audio_latents,)),
         ("token tags", len(values["text_token_tags"]), indexed.text_tokens),
-    ):
+    )
+    for what, found, required in promised:
         if found != required:
             raise FormatError(f"{path}: {what} {found}; required: {required}, as the index says. Run `muvap verify`.")
     if 3 * video[0].size + audio.size > MAX_MEDIA_BYTES:

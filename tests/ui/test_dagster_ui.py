@@ -1,6 +1,7 @@
 """The Dagster UI of the demo in a real browser: what an operator sees of lines, checks, rejections, tables and runs."""
 
 import json
+import os
 import re
 import socket
 import subprocess
@@ -8,6 +9,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import dagster as dg
@@ -51,7 +53,9 @@ class Site:
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "-W", "ignore", str(Path(__file__).with_name("demo_site.py")), str(folder)]
-    made = subprocess.run(command, env={**environment(folder), **paths()}, capture_output=True, text=True, check=False)
+    paths = {"PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'tests'}"}
+    variables = {**os.environ, **paths, **environment(folder)}
+    made = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr[-4000:]
     with closing(socket.create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]
@@ -60,12 +64,6 @@ def site(tmp_path_factory):
     with process(serve, folder / "webserver.log", **environment(folder)):
         until(served.answers, 120, "the webserver's first answer")
         yield served
-
-
-def paths():
-    import os
-
-    return {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
 
 
 @pytest.fixture
@@ -149,6 +147,7 @@ def test_a_check_shows_its_numbers(site, page, artifacts):
 )
 def test_a_failed_check_names_each_failure_and_what_to_do(site, page, artifacts, asset, codes):
     line, first = asset.partition("/")[0], True
+    page.set_viewport_size({"width": 2200, "height": 1500})  # so that the picture kept of it holds the whole table
     for partition, expected in codes.items():
         check = "rejected_rows" if partition == "quarantined" else "rows_valid"
         if first or partition == "quarantined":
@@ -163,7 +162,7 @@ def test_a_failed_check_names_each_failure_and_what_to_do(site, page, artifacts,
             assert record["sample_id"] in ("", record["code"], "good"), record
             assert record["found"] and record["required"] and record["hint"], record
         assert numbers_of(page)["violations_total"] == str(len(records))
-        page.screenshot(path=artifacts / f"dagster-rejected-{line}-{partition}.png", full_page=True)
+        page.screenshot(path=artifacts / f"dagster-rejected-{line}-{partition}.png")
 
 
 def test_a_hint_can_be_scrolled_to(site, page, artifacts):
@@ -184,6 +183,43 @@ def test_the_buckets_of_a_dataset_are_a_table(site, page, artifacts):
         "bucket=128x64-22f": ("3", "66"),
     }
     page.screenshot(path=artifacts / "dagster-buckets.png")
+
+
+def pictures_of(site, asset, partition):
+    """The names of the pictures that the record of the last materialization holds."""
+    with dg.DagsterInstance.from_config(str(site.folder / "home")) as instance:
+        filters = dg.AssetRecordsFilter(dg.AssetKey(asset.split("/")), asset_partitions=[partition])
+        (record,) = instance.fetch_materializations(filters, limit=1).records
+    return [name for name in record.asset_materialization.metadata if name.startswith("picture_")]
+
+
+@pytest.mark.parametrize(
+    ("asset", "partition"),
+    [
+        ("asd/manifest", "demo_train"),
+        ("asd/loudness_index", "demo_train"),
+        ("asd/packed_shards", "demo_train"),
+        ("ref2va/encoded_latents", "demo_clips|000"),
+        ("ref2va/parquet_cache_index", "demo_clips"),
+    ],
+)
+def test_the_pictures_of_an_asset_open(site, page, artifacts, asset, partition):
+    names = pictures_of(site, asset, partition)
+    assert names
+    site.open(page, asset, view="events", partition=quote(partition))
+    for name in names:
+        entry = page.locator("tr", has=page.get_by_role("cell", name=name, exact=True)).last
+        entry.get_by_text("Show Markdown").click()
+        dialog = page.get_by_role("dialog")
+        image = dialog.locator("img")
+        image.wait_for()
+        size = image.evaluate("(image) => image.decode().then(() => [image.naturalWidth, image.naturalHeight])")
+        assert size[0] > 100 and size[1] > 50
+        assert image.get_attribute("alt")
+        picture = artifacts / f"dagster-{asset.replace('/', '-')}-{name}.png"
+        page.screenshot(path=picture, animations="disabled")
+        page.keyboard.press("Escape")
+        expect(dialog).to_have_count(0)
 
 
 @pytest.fixture
