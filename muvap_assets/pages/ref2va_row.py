@@ -98,9 +98,9 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
         try:
             values: dict[str, Any] = shard.read_row_group(0, columns=names).to_pylist()[0]
         except (pa.ArrowException, OSError) as error:
-            found = f"not readable ({str(error).partition(chr(10))[0]})"
+            reason = str(error).partition("\n")[0]
             raise FormatError(
-                f"{path}: {found}; required: the shard as it was published. Run `muvap verify`."
+                f"{path}: not readable ({reason}); required: the shard as it was published. Run `muvap verify`."
             ) from error
     video, audio = (tensor_of(values, name) for name in _LATENTS)
     promised: tuple[tuple[str, object, object], ...] = (
