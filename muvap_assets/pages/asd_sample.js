@@ -114,7 +114,8 @@
     PageDown: () => step(model, -1),
     Home: () => goTo(first),
     End: () => goTo(last),
-    " ": () => (audio.paused ? audio.play() : audio.pause()),
+    // a play that is stopped before it began is refused by the browser, and needs no word
+    " ": () => (audio.paused ? audio.play().catch(() => {}) : audio.pause()),
   };
 
   scrubber.addEventListener("input", () => goTo(Number(scrubber.value)));

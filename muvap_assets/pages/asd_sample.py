@@ -138,7 +138,9 @@ def _shown(sample: PackedSample, indices: npt.NDArray[np.int64], part: Part) -> 
     face_bytes = math.prod(sample.faces.shape[1:])
     needed = len(shown.frames) * face_bytes + 2 * len(samples)
     if needed > MAX_MEDIA_BYTES:
-        fits = math.floor(MAX_MEDIA_BYTES / (fps * face_bytes + 2 * AUDIO_RATE_HZ))
+        # a part begins and ends within frames, and the model frames there may show one more on each side
+        room = max(MAX_MEDIA_BYTES - 3 * face_bytes, face_bytes)
+        fits = _decimal(Fraction(math.floor(100 * room / (fps * face_bytes + 2 * AUDIO_RATE_HZ)), 100))
         raise ConfigError(
             f"{entry.sample_id}: {_decimal(stop - part.start)} seconds are {needed:,} bytes of faces and sound; required: at "
             f"most {MAX_MEDIA_BYTES:,} a page, about {fits} seconds of this one. Show a part of it: --start-sec 0 "
