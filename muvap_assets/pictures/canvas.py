@@ -6,6 +6,8 @@ by colour-blind readers as well, and nothing is said by colour alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -42,6 +44,16 @@ class Picture:
     title: str
     caption: str
     png: bytes
+
+
+@contextmanager
+def own_style() -> Iterator[None]:
+    """matplotlib's own settings while a picture is made, whatever a user's file of settings says. Also a decorator."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
 
 
 def new_figure(width_px: int, height_px: int) -> Figure:

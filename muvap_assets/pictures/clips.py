@@ -20,6 +20,7 @@ from muvap_assets.pictures.canvas import (
     histogram,
     label_axes,
     new_figure,
+    own_style,
     whole_counts,
 )
 
@@ -31,6 +32,7 @@ _MOST_RATES = 14
 _HEIGHT_PX = 320
 
 
+@own_style()
 def clips_picture(clips: Sequence[Clip]) -> Picture:
     """Histograms over every clip."""
     seconds = np.array([float(clip.source_frames / clip.source_fps.value) for clip in clips])

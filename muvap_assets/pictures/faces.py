@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.packs.reader import PackedSample, PackReader
+from muvap_assets.errors import PictureError
 from muvap_assets.pictures.canvas import (
     BLUE,
     FONT_PT,
@@ -19,6 +20,7 @@ from muvap_assets.pictures.canvas import (
     Picture,
     encoded,
     new_figure,
+    own_style,
     shortened,
     spread,
 )
@@ -44,16 +46,28 @@ class FaceTile:
     speaking: bool | None
 
 
+@own_style()
 def faces_picture(pack: PackReader) -> Picture:
-    """Faces of at most 21 clips, evenly spread over the pack; only these frames are read."""
-    positions = spread(len(pack), _COLUMNS * _ROWS)
-    tiles = [_tile(pack[position], wanted=index % 2 == 0) for index, position in enumerate(positions)]
+    """Faces of at most 21 clips, evenly spread over the pack; only these frames are read.
+
+    Raises:
+        PictureError: not even one row of faces fits the bytes a picture may have.
+    """
+    for rows in range(_ROWS, 0, -1):
+        positions = spread(len(pack), _COLUMNS * rows)
+        tiles = [_tile(pack[position], wanted=index % 2 == 0) for index, position in enumerate(positions)]
+        try:
+            png = encoded(faces_figure(tiles))
+            break
+        except PictureError:  # faces full of noise do not compress
+            if rows == 1:
+                raise
     return Picture(
         name="faces",
         title="Faces and their labels",
         caption=f"{len(tiles)} of {len(pack)} clips, evenly spread; one native frame of each, with its label and its number. "
         "By turns a speaking and a silent frame was looked for.",
-        png=encoded(faces_figure(tiles)),
+        png=png,
     )
 
 
