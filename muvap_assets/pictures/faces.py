@@ -21,7 +21,7 @@ from muvap_assets.pictures.canvas import (
     encoded,
     new_figure,
     own_style,
-    shortened,
+    shortened_inside,
     spread,
 )
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _COLUMNS, _ROWS = 7, 3
 _TILE_PX, _GAP_PX, _LINE_PX, _HEAD_PX = 112, 20, 24, 34
+_NAME_CHARACTERS = 15
 _UNKNOWN = "#6b6b6b"
 _SIGNS = {True: ("S", ORANGE, "-"), False: ("N", BLUE, "-"), None: ("?", _UNKNOWN, ":")}
 LEGEND = "S  speaking        N  not speaking        ?  label not known"
@@ -125,5 +126,6 @@ def _draw_tile(axes: Axes, tile: FaceTile, *, left: float, top: float) -> None:
         va="center",
         bbox={"boxstyle": "square,pad=0.25", "facecolor": colour, "edgecolor": PAPER},
     )
-    text = f"{shortened(tile.sample_id, 11)} #{tile.frame}"
+    number = f" #{tile.frame}"
+    text = shortened_inside(tile.sample_id, max(6, _NAME_CHARACTERS - len(number))) + number
     axes.text(left, top + _TILE_PX + 14, text, fontsize=FONT_PT, color=INK, va="center", parse_math=False)

@@ -20,6 +20,7 @@ from muvap_assets.pictures.canvas import (
     new_figure,
     own_style,
     shortened,
+    shortened_inside,
     spread,
 )
 
@@ -42,7 +43,7 @@ def test_a_picture_of_pure_noise_is_brought_below_the_limit_by_fewer_colours():
 
 
 def test_a_picture_that_stays_too_large_is_refused():
-    with pytest.raises(PictureError, match="in 8 colours, required are at most 90000"):
+    with pytest.raises(PictureError, match="with 8 greys, required are at most 90000"):
         encoded(noise(WIDTH_PX, 1200))
 
 
@@ -109,3 +110,6 @@ def test_what_is_shown_is_spread_from_the_first_to_the_last(count, most):
 def test_long_names_are_cut():
     assert shortened("abcdef", 6) == "abcdef"
     assert shortened("abcdefg", 6) == "abcde…"
+    assert shortened_inside("abcdef", 6) == "abcdef"
+    assert shortened_inside("video_0012:3", 9) == "vid…012:3"
+    assert len(shortened_inside("x" * 50, 9)) == 9

@@ -4,10 +4,10 @@ from io import BytesIO
 
 import numpy as np
 import pytest
-from figures import AXES_UNITS, FIGURES, FONT_PX_MIN, axis_labels, font_px, latent_arrays, strip, texts
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
+from picture_figures import AXES_UNITS, FIGURES, FONT_PX_MIN, axis_labels, font_px, latent_arrays, strip, texts
 from PIL import Image
 
 from muvap_assets.asd.loudness import LoudnessStats

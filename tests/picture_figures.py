@@ -40,7 +40,7 @@ def levels_figure():
 def faces_figure():
     labels = [True, False, None]
     tiles = [
-        faces.FaceTile(sample_id=f"P$AC_video_{i}:{i % 3}", frame=37 * i, face=face(i), speaking=labels[i % 3])
+        faces.FaceTile(sample_id=f"P$AC_WWWW_video_{i}:{i % 3}", frame=370 * i, face=face(i), speaking=labels[i % 3])
         for i in range(21)
     ]
     return faces.faces_figure(tiles)
