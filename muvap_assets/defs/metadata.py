@@ -6,11 +6,13 @@ See https://docs.dagster.io/guides/build/assets/metadata-and-tags.
 import base64
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 
 from muvap_assets.columns import Column
 from muvap_assets.errors import Violation, count_by_code
@@ -121,11 +123,16 @@ def column_schema(columns: Sequence[Column]) -> dg.TableSchema:
     return dg.TableSchema([_table_column(column) for column in columns])
 
 
+def type_name(kind: pa.DataType) -> str:
+    """An Arrow type without what says nothing to a reader: ``list<uint8>`` for ``large_list<item: uint8 not null>``."""
+    return re.sub(r"\b(item|element): | not null|\blarge_(?=list)", "", str(kind))
+
+
 def _table_column(column: Column) -> dg.TableColumn:
     unit = f" [{column.unit}]" if column.unit else ""
     return dg.TableColumn(
         column.name,
-        str(column.type),
+        type_name(column.type),
         description=f"{column.description}{unit}",
         constraints=dg.TableColumnConstraints(
             nullable=column.nullable, unique=column.unique, other=list(column.constraints)

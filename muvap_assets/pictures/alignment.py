@@ -25,6 +25,7 @@ from muvap_assets.pictures.canvas import (
     Picture,
     encoded,
     new_figure,
+    own_style,
     plain_axes,
     shortened,
     spread,
@@ -57,6 +58,7 @@ class Strip:
     face_times: npt.NDArray[np.float64]
 
 
+@own_style()
 def alignment_picture(pack: PackReader) -> Picture:
     """The first eight seconds of the clip whose label changes most often, of at most 200 that are looked at."""
     position = chosen_position(pack)

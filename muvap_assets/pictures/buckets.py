@@ -21,6 +21,7 @@ from muvap_assets.pictures.canvas import (
     histogram,
     label_axes,
     new_figure,
+    own_style,
     whole_counts,
 )
 from muvap_assets.ref2va.capacities import Proposal
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _MOST_BUCKETS = 16
 
 
+@own_style()
 def buckets_picture(index: DatasetIndex, report: PlanReport) -> Picture:
     """Over every row of the index; of the buckets those with most rows."""
     world = max(report.steps)

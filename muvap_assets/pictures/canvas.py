@@ -6,6 +6,8 @@ by colour-blind readers as well, and nothing is said by colour alone.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
@@ -31,7 +33,7 @@ FONT_PT = 9.0
 PAPER, INK, FAINT = "#fbfbf8", "#1c1c1e", "#c9c9c4"
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#009e73"
 _BARS = 30
-_COLOURS = (256, 128, 64, 32, 16, 8)
+_GREYS = (128, 64, 32, 16, 8)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,16 @@ class Picture:
     title: str
     caption: str
     png: bytes
+
+
+@contextmanager
+def own_style() -> Iterator[None]:
+    """matplotlib's own settings while a picture is made, whatever a user's file of settings says. Also a decorator."""
+    import matplotlib
+
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
 
 
 def new_figure(width_px: int, height_px: int) -> Figure:
@@ -115,17 +127,19 @@ def histogram(axes: Axes, values: npt.NDArray[np.float64], step: float | None = 
     elif high > low:
         edges = np.linspace(low, high, _BARS + 1)
     else:
-        edges = low + np.array([-1, 1]) * max(abs(low) * 0.01, 0.5)
+        scale = max(abs(low), 1.0)
+        edges = low + np.array([-0.02, 0.02]) * scale
+        axes.set_xlim(low - 0.5 * scale, low + 0.5 * scale)
     counts = np.histogram(finite, edges)[0]
     axes.stairs(counts, edges, fill=True, color=BLUE)
     whole_counts(axes)
 
 
 def encoded(figure: Figure) -> bytes:
-    """The figure as PNG of at most :data:`PNG_BYTES_MAX`, in fewer colours where it would be larger; no clock in it.
+    """The figure as PNG of at most :data:`PNG_BYTES_MAX`, in fewer greys where it would be larger; no clock in it.
 
     Raises:
-        PictureError: it is larger even in eight colours.
+        PictureError: it is larger even with eight greys.
     """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
@@ -133,15 +147,31 @@ def encoded(figure: Figure) -> bytes:
     canvas.draw()
     image = Image.fromarray(np.array(canvas.buffer_rgba())[..., :3])
     png = _png(image)
-    for colours in _COLOURS:
+    for greys in _GREYS:
         if len(png) <= PNG_BYTES_MAX:
             break
-        png = _png(image.quantize(colours, dither=Image.Dither.NONE))
+        png = _png(image.quantize(palette=_palette(greys), dither=Image.Dither.NONE))
     if len(png) > PNG_BYTES_MAX:
         raise PictureError(
-            f"picture: {len(png)} bytes in {_COLOURS[-1]} colours, required are at most {PNG_BYTES_MAX}. Show less of it."
+            f"picture: {len(png)} bytes with {_GREYS[-1]} greys, required are at most {PNG_BYTES_MAX}. Show less of it."
         )
     return png
+
+
+def _palette(greys: int) -> Image.Image:
+    """So many greys from black to white, and the colours of the style, pure and mixed with the paper: none gets a tinge."""
+    values: list[tuple[int, ...]] = [(level,) * 3 for level in np.linspace(0, 255, greys).round().astype(int).tolist()]
+    paper = _rgb(PAPER)
+    for colour in (PAPER, INK, FAINT, BLUE, ORANGE, GREEN):
+        for share in (1.0, 0.7, 0.35):
+            values.append(tuple(round(share * a + (1 - share) * b) for a, b in zip(_rgb(colour), paper, strict=True)))
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([part for value in values for part in value])
+    return palette
+
+
+def _rgb(colour: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(colour.removeprefix("#")))
 
 
 def _png(image: Image.Image) -> bytes:
@@ -153,6 +183,14 @@ def _png(image: Image.Image) -> bytes:
 def shortened(text: str, length: int) -> str:
     """``text``, or its beginning and an ellipsis."""
     return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def shortened_inside(text: str, length: int) -> str:
+    """``text``, or its beginning, an ellipsis and its end: names of tracks differ at the end."""
+    if len(text) <= length:
+        return text
+    end = (length - 1) * 2 // 3
+    return f"{text[: length - 1 - end]}…{text[len(text) - end :]}"
 
 
 def spread(count: int, most: int) -> list[int]:

@@ -20,6 +20,7 @@ from muvap_assets.pictures.canvas import (
     histogram,
     label_axes,
     new_figure,
+    own_style,
     whole_counts,
 )
 
@@ -31,6 +32,7 @@ _MOST_RATES = 14
 _HEIGHT_PX = 320
 
 
+@own_style()
 def clips_picture(clips: Sequence[Clip]) -> Picture:
     """Histograms over every clip."""
     seconds = np.array([float(clip.source_frames / clip.source_fps.value) for clip in clips])
@@ -57,7 +59,7 @@ def _draw_rates(axes: Axes, rates: Mapping[str, int]) -> None:
     """A bar a rate as given; where there are too many of them, a histogram of their values."""
     exact = {text: FrameRate.parse(text).value for text in rates}
     if len(rates) > _MOST_RATES:
-        histogram(axes, np.repeat([float(exact[text]) for text in rates], list(rates.values())))
+        histogram(axes, np.repeat([float(exact[text]) for text in rates], list(rates.values())), step=1)
         return
     ordered = sorted(rates, key=lambda text: (exact[text], text))
     axes.bar(range(len(ordered)), [rates[text] for text in ordered], color=BLUE)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.packs.reader import PackedSample, PackReader
+from muvap_assets.errors import PictureError
 from muvap_assets.pictures.canvas import (
     BLUE,
     FONT_PT,
@@ -19,7 +20,8 @@ from muvap_assets.pictures.canvas import (
     Picture,
     encoded,
     new_figure,
-    shortened,
+    own_style,
+    shortened_inside,
     spread,
 )
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _COLUMNS, _ROWS = 7, 3
 _TILE_PX, _GAP_PX, _LINE_PX, _HEAD_PX = 112, 20, 24, 34
+_NAME_CHARACTERS = 15
 _UNKNOWN = "#6b6b6b"
 _SIGNS = {True: ("S", ORANGE, "-"), False: ("N", BLUE, "-"), None: ("?", _UNKNOWN, ":")}
 LEGEND = "S  speaking        N  not speaking        ?  label not known"
@@ -44,16 +47,28 @@ class FaceTile:
     speaking: bool | None
 
 
+@own_style()
 def faces_picture(pack: PackReader) -> Picture:
-    """Faces of at most 21 clips, evenly spread over the pack; only these frames are read."""
-    positions = spread(len(pack), _COLUMNS * _ROWS)
-    tiles = [_tile(pack[position], wanted=index % 2 == 0) for index, position in enumerate(positions)]
+    """Faces of at most 21 clips, evenly spread over the pack; only these frames are read.
+
+    Raises:
+        PictureError: not even one row of faces fits the bytes a picture may have.
+    """
+    for rows in range(_ROWS, 0, -1):
+        positions = spread(len(pack), _COLUMNS * rows)
+        tiles = [_tile(pack[position], wanted=index % 2 == 0) for index, position in enumerate(positions)]
+        try:
+            png = encoded(faces_figure(tiles))
+            break
+        except PictureError:  # faces full of noise do not compress
+            if rows == 1:
+                raise
     return Picture(
         name="faces",
         title="Faces and their labels",
         caption=f"{len(tiles)} of {len(pack)} clips, evenly spread; one native frame of each, with its label and its number. "
         "By turns a speaking and a silent frame was looked for.",
-        png=encoded(faces_figure(tiles)),
+        png=png,
     )
 
 
@@ -111,5 +126,6 @@ def _draw_tile(axes: Axes, tile: FaceTile, *, left: float, top: float) -> None:
         va="center",
         bbox={"boxstyle": "square,pad=0.25", "facecolor": colour, "edgecolor": PAPER},
     )
-    text = f"{shortened(tile.sample_id, 11)} #{tile.frame}"
+    number = f" #{tile.frame}"
+    text = shortened_inside(tile.sample_id, max(6, _NAME_CHARACTERS - len(number))) + number
     axes.text(left, top + _TILE_PX + 14, text, fontsize=FONT_PT, color=INK, va="center", parse_math=False)

@@ -21,6 +21,7 @@ from muvap_assets.pictures.canvas import (
     encoded,
     label_axes,
     new_figure,
+    own_style,
     shortened,
     spread,
 )
@@ -70,6 +71,7 @@ class Figures:
         return np.sqrt(np.maximum(self.squares / max(self.count, 1) - self.mean**2, 0))
 
 
+@own_style()
 def latent_pictures(rows: Sequence[EncodedRow], statistics: LatentStatistics | None) -> list[Picture]:
     """Figures of at most eight rows, evenly spread, and the first latent frame of the first; none where there is no row.
 

@@ -21,6 +21,7 @@ from muvap_assets.pictures.canvas import (
     histogram,
     label_axes,
     new_figure,
+    own_style,
 )
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _HEIGHT_PX = 340
 
 
+@own_style()
 def levels_picture(stats: Sequence[LoudnessStats], target: LoudnessTarget | None = None) -> Picture:
     """Histograms over every recording that is not silent."""
     target = target or LoudnessTarget()
