@@ -175,8 +175,8 @@ def _tags(tags: npt.NDArray[np.int64]) -> list[Markup]:
     names = {0: ("vision", "c"), 1: ("text", "a")}
     parts = [(names[tag][0], count, names[tag][1]) for tag, count in runs if tag in names]
     totals = [(name, int(np.count_nonzero(tags == tag)), kind) for tag, (name, kind) in names.items()]
-    shown = " ".join(f"{name} {count}" for name, count, _ in parts[:_RUNS])
-    more = f" ... and {len(parts) - _RUNS} more runs" if len(parts) > _RUNS else ""
+    shown = ", ".join(f"{name} {count}" for name, count, _ in parts[:_RUNS])
+    more = f", ... and {len(parts) - _RUNS} more runs" if len(parts) > _RUNS else ""
     return [
         share_lane(parts, label="token tags, in order"),
         _legend(totals),

@@ -27,7 +27,7 @@ def test_the_row_is_told_by_what_was_written(dataset, record):
     text = " ".join(" ".join(Parsed(page).texts).split())
     # 11 of text; 2 + 2 visual and 6 + 2 audio rows of references; 2 x 37 of sound; 7 frames of one patch
     assert "text 11 references 12 target sound 74 target video 7 104 rows of the joint sequence; 256" in text
-    assert "Token tags, in order: text 5 vision 4 text 2." in text
+    assert "Token tags, in order: text 5, vision 4, text 2." in text
     assert "1 image 1 2 x 4 2 none none 0" in text
     assert "2 audio none none 0 3 0.075 s 6" in text
     assert "3 video with sound 2 2 x 2 2 1 0.025 s 2" in text

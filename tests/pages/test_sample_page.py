@@ -8,6 +8,9 @@ from math import ceil, floor
 
 import numpy as np
 import pytest
+from asd.loader_packs import random_track, write_small_pack
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 from sample_pages import HOSTILE, TRACKS, Parsed, content, labels_of, muvap, write_pack
 
@@ -21,9 +24,9 @@ def pack(corpus):
     return write_pack(corpus)
 
 
-def faces_of(data):
+def faces_of(data, shape=(8, 8)):
     sheets = [np.asarray(Image.open(content(uri))) for uri in data["sheets"]]
-    return np.concatenate(sheets).reshape(-1, 8, 8)
+    return np.concatenate(sheets).reshape(-1, *shape)
 
 
 def slow_targets(labels, past=(20, 15, 10, 5), future=(5, 10)):
@@ -69,6 +72,38 @@ def test_a_part_says_so_and_holds_all_that_its_frames_show(pack):
     assert faces_of(data)[:, 0, 0].tolist() == list(held)
     whole = Parsed(sample_page(pack, "third", Part())).data
     assert data["targets"] == whole["targets"][first_model : ceil(stop * 25)]
+
+
+@settings(max_examples=30)
+@given(
+    fps=st.sampled_from(["12.5", "24", "25", "30000/1001", "59.94", "100"]),
+    frames=st.integers(1, 90),
+    start=st.fractions(0, 1, max_denominator=1000),
+    length=st.fractions(Fraction(1, 1000), 1, max_denominator=1000),
+    share=st.fractions(0, Fraction(999, 1000), max_denominator=1000),
+)
+def test_any_time_of_any_part_has_its_faces_and_labels(tmp_path_factory, fps, frames, start, length, share):
+    rate = Fraction(fps)
+    whole = frames / rate
+    start = start * whole * Fraction(99, 100)
+    track = random_track(np.random.default_rng(frames), "one", fps, frames)
+    folder = write_small_pack(tmp_path_factory.mktemp("packs") / "pack", [[track]])
+    data = Parsed(sample_page(folder, "one", Part(start=start, seconds=length * whole))).data
+    stop = min(start + length * whole, whole)
+    at = start + share * (stop - start)
+    native, model, count = floor(at * rate), floor(at * 25), max(1, floor(whole * 25))
+    faces = faces_of(data, track.faces.shape[1:])
+    assert data["labels"][native - data["firstFrame"]] == str(track.labels[native])
+    assert np.array_equal(faces[native - data["firstFrame"]], track.faces[native])
+    place = model - data["firstModel"]
+    assert place >= 0
+    if model < count:
+        shows = min(floor((model + Fraction(1, 2)) / 25 * rate), frames - 1)
+        assert data["shows"][place] == shows
+        assert np.array_equal(faces[shows - data["firstFrame"]], track.faces[shows])
+        assert data["labels"][shows - data["firstFrame"]] == str(track.labels[shows])
+    else:
+        assert place >= len(data["shows"])
 
 
 def test_a_part_past_the_end_is_what_there_is(pack):
