@@ -103,6 +103,9 @@ def sample_page(pack: Path, sample_id: str, part: Part) -> str:
         "main",
         element("header", element("p", "Sample of a pack", class_="kind"), element("h1", foreign(sample_id))),
         _notice(sample, shown),
+        element(
+            "noscript", element("p", "Faces and the slider need JavaScript; nothing is loaded.", class_="notice part")
+        ),
         _viewer(sample, shown),
         _timeline(sample, shown, indices, targets),
         element("h2", "What it is"),
