@@ -7,7 +7,8 @@
     ├── EncodeError        one row cannot be encoded: its media, its tokens or the device's memory
     ├── FormatError        a published artifact is not what its format promises
     ├── StaleInputError    an artifact was built from another version than the one now current
-    └── PublishError       publishing would overwrite, or could not be made durable
+    ├── PublishError       publishing would overwrite, or could not be made durable
+    └── PictureError       what was published cannot be shown as a picture; it is published all the same
 
 Messages follow one grammar: *where: what was found; what is required. What to do.*
 """
@@ -294,6 +295,10 @@ class StaleInputError(MuvapError):
 
 class PublishError(MuvapError):
     """Publishing would overwrite something, or could not be made durable."""
+
+
+class PictureError(MuvapError):
+    """What was published cannot be shown as a picture."""
 
 
 class ValidationError(MuvapError):

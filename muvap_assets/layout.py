@@ -67,6 +67,11 @@ class Artifact:
         return self.root / "reports" / self.line / self.name / self.partition
 
     @property
+    def violations(self) -> Path:
+        """Every finding of the last run, one a line, whether or not it published anything."""
+        return self.reports / "violations.jsonl"
+
+    @property
     def staging(self) -> Path:
         """Where private folders of runs in progress lie, on the same file system as :attr:`folder`."""
         return self.root / ".staging"

@@ -4,32 +4,70 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
 from typing import TypeAlias
 
 Progress: TypeAlias = Callable[[int, int, str], None]
-"""Called with (done, total, current item) after each item."""
+"""Called with (done, total, current item) after each item. Work in phases begins again at a smaller ``done``."""
 
 
 def no_progress(done: int, total: int, item: str) -> None:
     """For callers that do not watch."""
 
 
-class ProgressLog:
-    """Turns progress calls into at most one line every ``interval_sec``, and a last one when everything is done."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What a run did, counted in ``item``s: ``done`` of them stand now, of which ``reused`` were not made again.
 
-    def __init__(self, write: Callable[[str], None], what: str, interval_sec: float = 10.0) -> None:
-        self._write, self._what, self._interval_sec = write, what, interval_sec
-        self._started = self._written = time.monotonic()
+    ``skipped`` are those that were set aside or refused.
+    """
+
+    item: str
+    done: int
+    reused: int = 0
+    skipped: int = 0
+
+
+class ProgressLog:
+    """Turns progress calls into at most one line every ``interval_sec``, and a last one as each phase is done.
+
+    A phase is work towards one total; its rate and the time left count from its own beginning.
+    """
+
+    def __init__(
+        self,
+        write: Callable[[str], None],
+        what: str,
+        interval_sec: float = 10.0,
+        clock_sec: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write, self._what, self._interval_sec, self._clock_sec = write, what, interval_sec, clock_sec
+        self._lock = Lock()
+        self._started = self._written = clock_sec()
+        self._done, self._total = 0, -1
 
     def __call__(self, done: int, total: int, item: str) -> None:
-        """Write a line if one is due. May be called from several threads; a line too many does no harm."""
-        now = time.monotonic()
-        if done < total and now - self._written < self._interval_sec:
-            return
-        self._written = now
-        rate = done / max(now - self._started, 1e-9)
-        left = "" if done >= total or not done else f", about {format_seconds((total - done) / rate)} left"
-        self._write(f"{self._what}: {done}/{total} ({rate:.1f}/s{left}), {item}")
+        """Write a line if one is due. May be called from several threads."""
+        with self._lock:
+            now = self._clock_sec()
+            if total != self._total or (done < self._done and self._done >= self._total):
+                if self._total >= 0:  # the first phase began with the log
+                    self._started = now
+                self._total, self._done = total, 0
+            repeated, self._done = done == self._done, max(done, self._done)
+            if now - self._written < self._interval_sec and (done < total or repeated):
+                return
+            self._written = now
+            line = self._line(done, total, item, now - self._started)
+        self._write(line)
+
+    def _line(self, done: int, total: int, item: str, seconds: float) -> str:
+        if not done or seconds <= 0:
+            return f"{self._what}: {done}/{total}, {item}"
+        rate = done / seconds
+        left = "" if done >= total else f", about {format_seconds((total - done) / rate)} left"
+        return f"{self._what}: {done}/{total} ({rate:.1f}/s{left}), {item}"
 
 
 def format_seconds(seconds: float) -> str:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from muvap_assets.disk import free_bytes
-from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
+from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
 from muvap_assets.journal import exclusively, record
 from muvap_assets.layout import Artifact
 
@@ -92,8 +92,9 @@ def run_checked(
     check: Callable[[Path, T], Iterable[CheckOutcome]],
     declared: Collection[str],
     location_dependent: Collection[str] = (),
+    findings: Callable[[T], Iterable[Violation]] = lambda value: (),
 ) -> Outcome[T]:
-    """Stage, check and publish one artifact.
+    """Stage, check and publish one artifact; what was found is left in its reports, whether or not it was published.
 
     Args:
         artifact: where it is published.
@@ -101,14 +102,17 @@ def run_checked(
         check: reopens that folder and returns one outcome a check.
         declared: the names of the checks that have to run, no fewer and no others.
         location_dependent: relative names of files that hold paths; they stay out of the version's digest.
+        findings: what the build found of its input, also what no check is about.
 
     Raises:
         PublishError: the disk is full, or something else stands where the version would go.
     """
     try:
         with staged(artifact) as folder:
-            value = build(folder)
+            value = _built(artifact, build, folder)
             outcomes = compare_with_declared(list(check(folder, value)), declared)
+            found = [*findings(value), *(violation for outcome in outcomes for violation in outcome.violations)]
+            write_violations(artifact.violations, dict.fromkeys(found))  # checks may tell of the same one
             if any(outcome.blocks for outcome in outcomes):
                 return Outcome(value, outcomes, None)
             return Outcome(value, outcomes, publish(folder, artifact, location_dependent))
@@ -119,6 +123,14 @@ def run_checked(
                 "nothing was published and the staged files were removed. Free some space (`muvap maintenance`), or move the "
                 "data root."
             ) from error
+        raise
+
+
+def _built(artifact: Artifact, build: Callable[[Path], T], folder: Path) -> T:
+    try:
+        return build(folder)
+    except ValidationError as error:
+        write_violations(artifact.violations, error.violations)
         raise
 
 

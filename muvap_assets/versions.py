@@ -93,6 +93,13 @@ def standing_versions(artifact: Artifact) -> list[StandingVersion]:
     return versions
 
 
+def previous_version(artifact: Artifact) -> str | None:
+    """The version that was current before the one that is, if it still stands and the journal names it."""
+    current = current_version(artifact)
+    moves = (event.version for event in reversed(events(artifact)))
+    return next((version for version in moves if version != current and artifact.version(version).is_dir()), None)
+
+
 def _left_sec(artifact: Artifact, name: str, position: int | None) -> float:
     """When a version was current no longer: the next move, or, where none is known, the latest it can have been."""
     moves = events(artifact)

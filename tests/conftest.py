@@ -30,3 +30,11 @@ def corpus(tmp_path: Path) -> CorpusBuilder:
     root = tmp_path / "corpus"
     root.mkdir()
     return CorpusBuilder(root)
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny checkpoint, written once a session."""
+    from muvap_assets.ref2va.tiny import write_tiny_checkpoint
+
+    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")

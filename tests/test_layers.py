@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "muvap_assets"
-HEAVY = {"torch", "diffusers", "transformers", "av", "cv2"}
+HEAVY = {"torch", "diffusers", "transformers", "av", "cv2", "matplotlib"}
 SHELL = {"muvap_assets.definitions", "muvap_assets.defs", "resources"}
 
 

@@ -22,7 +22,7 @@ from muvap_assets.asd.loudness import (
 )
 from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
-from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, VIOLATIONS_FILE, read_manifest, read_notes
+from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, read_manifest, read_notes
 from muvap_assets.asd.packs.reuse import Reuse
 from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
@@ -57,7 +57,6 @@ def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progre
 
     def build(folder: Path) -> ManifestReport:
         report = validate_corpus(corpus, progress)
-        write_violations(artifact.reports / VIOLATIONS_FILE, report.violations)
         inputs = {name: file_sha256(path) for name, path in corpus.source.inputs().items() if path.is_file()}
         published = artifact.version("version")
         write_manifest(folder, report, root=corpus.root, published=published, inputs=inputs, dataset=corpus.dataset)
@@ -76,6 +75,7 @@ def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progre
         check=check,
         declared=MANIFEST_CHECKS,
         location_dependent=LOCATION_DEPENDENT,
+        findings=lambda report: report.violations,
     )
 
 

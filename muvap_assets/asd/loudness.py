@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, Policy
+from muvap_assets.asd.loudness_columns import LOUDNESS_TABLE
 from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, Violation, ViolationCode
 from muvap_assets.media.audio import (
     INT16_SCALE,
@@ -51,26 +52,10 @@ LOUDNESS_CHECKS = ("levels_finite", "one_row_per_recording", "silent_share")
 INDEX_FILE = "loudness_index.parquet"
 PROVENANCE_FILE = "provenance.json"
 
-# column, type, unit, meaning; nullable where the meaning says so
-_COLUMNS = (
-    ("recording_id", pa.string(), "", "first 16 digits of the recording file's SHA-256"),
-    ("audio_path", pa.string(), "", "the recording as the manifest first names it, below the corpus root"),
-    ("sha256", pa.string(), "", "SHA-256 of the recording file"),
-    ("duration_sec", pa.float64(), "s", "decoded frames over their native rate"),
-    ("rate_hz", pa.int32(), "Hz", "native sample rate"),
-    ("channels", pa.int32(), "", "native channels"),
-    ("samples_16k", pa.int64(), "samples", "length at 16 kHz"),
-    ("mean", pa.float64(), "full scale", "mean, the DC offset"),
-    ("rms", pa.float64(), "full scale", "root mean square about the mean"),
-    ("peak", pa.float64(), "full scale", "largest distance from the mean"),
-    ("dbfs", pa.float64(), "dBFS", "20 log10(rms); null where silent"),
-    ("clipped_samples", pa.int64(), "samples", "samples at 16 kHz beyond full scale"),
-    ("silent", pa.bool_(), "", "whether the signal is constant to within one 16-bit step"),
-)
 _SCHEMA = pa.schema(
     [
-        pa.field(name, kind, nullable=name == "dbfs", metadata={"unit": unit, "description": meaning})
-        for name, kind, unit, meaning in _COLUMNS
+        pa.field(c.name, c.type, c.nullable, metadata={"unit": c.unit, "description": c.description})
+        for c in LOUDNESS_TABLE
     ]
 )
 

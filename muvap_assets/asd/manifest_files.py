@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.contract import BOX_COLUMNS, MANIFEST_COLUMNS, Clip, TrackBoxes, VisualKind
 from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.columns import Column, described_field
 
 MANIFEST_FILE = "manifest.parquet"
 TSV_FILE = "manifest.tsv"
@@ -30,42 +31,78 @@ PROVENANCE_FILE = "provenance.json"
 LOCATION_DEPENDENT = (TSV_FILE,)
 
 
-def _column(name: str, kind: pa.DataType, description: str, unit: str = "", nullable: bool = False) -> pa.Field:
-    return pa.field(name, kind, nullable, metadata={"description": description, **({"unit": unit} if unit else {})})
-
+MANIFEST_TABLE = (
+    Column(name="row", type=pa.int64(), description="line of the source manifest", unique=True, constraints=("> 0",)),
+    Column(name="dataset", type=pa.string(), description="corpus name inside packs"),
+    Column(name="sample_id", type=pa.string(), description="stable, unique name of the face track", unique=True),
+    Column(name="recording_id", type=pa.string(), description="first 16 digits of the recording file's SHA-256"),
+    Column(name="audio_path", type=pa.string(), description="recording; absolute, or relative to the corpus root"),
+    Column(name="audio_sample_rate", type=pa.int32(), description="rate of a .npy waveform", unit="Hz", nullable=True),
+    Column(name="visual_path", type=pa.string(), description="faces; absolute, or relative to the corpus root"),
+    Column(
+        name="visual_kind",
+        type=pa.string(),
+        description="npy, jpeg_directory or video_boxes",
+        constraints=(f"one of {', '.join(VisualKind)}",),
+    ),
+    Column(name="boxes_path", type=pa.string(), description="face boxes of a video; as visual_path", nullable=True),
+    Column(name="face_id", type=pa.int64(), description="whose boxes", nullable=True),
+    Column(
+        name="first_frame",
+        type=pa.int64(),
+        description="frame of the video the clip starts at, from 0",
+        nullable=True,
+        constraints=(">= 0",),
+    ),
+    Column(name="face_height", type=pa.int32(), description="rows of a face", unit="px", constraints=("> 0",)),
+    Column(name="face_width", type=pa.int32(), description="columns of a face", unit="px", constraints=("> 0",)),
+    Column(
+        name="source_fps",
+        type=pa.float64(),
+        description="native rate of faces and labels, rounded",
+        unit="Hz",
+        constraints=("> 0",),
+    ),
+    Column(name="source_fps_exact", type=pa.string(), description="the same as given"),
+    Column(
+        name="source_frames",
+        type=pa.int64(),
+        description="faces found in the media",
+        unit="frames",
+        constraints=("as many as labels",),
+    ),
+    Column(
+        name="labels",
+        type=pa.large_list(pa.field("item", pa.uint8(), False)),
+        description="1 where the face speaks, one a native frame",
+        constraints=("0 or 1",),
+    ),
+    Column(name="labels_known", type=pa.bool_(), description="false where the source holds filler"),
+    Column(
+        name="video_id",
+        type=pa.string(),
+        description="video the clip was cut from, where the corpus names it",
+        nullable=True,
+    ),
+    Column(name="faces_fingerprint", type=pa.string(), description="the same for the same face files", nullable=True),
+    Column(
+        name="start_sec",
+        type=pa.float64(),
+        description="start on the recording, rounded",
+        unit="s",
+        constraints=(">= 0",),
+    ),
+    Column(name="start_sec_exact", type=pa.string(), description="the same as a fraction"),
+    Column(name="recording_samples", type=pa.int64(), description="length of the recording at 16 kHz", unit="samples"),
+    Column(name="audio_samples", type=pa.int64(), description="samples at 16 kHz the faces cover", unit="samples"),
+    Column(name="padded_samples", type=pa.int64(), description="of these, past the recording's end", unit="samples"),
+    Column(name="license", type=pa.string(), description="as given", nullable=True),
+    Column(name="consent", type=pa.string(), description="as given", nullable=True),
+)
+"""The columns of ``manifest.parquet``."""
 
 MANIFEST_SCHEMA = pa.schema(
-    [
-        _column("row", pa.int64(), "line of the source manifest"),
-        _column("dataset", pa.string(), "corpus name inside packs"),
-        _column("sample_id", pa.string(), "stable, unique name of the face track"),
-        _column("recording_id", pa.string(), "first 16 digits of the recording file's SHA-256"),
-        _column("audio_path", pa.string(), "recording; absolute, or relative to the corpus root"),
-        _column("audio_sample_rate", pa.int32(), "rate of a .npy waveform", "Hz", nullable=True),
-        _column("visual_path", pa.string(), "faces; absolute, or relative to the corpus root"),
-        _column("visual_kind", pa.string(), "npy, jpeg_directory or video_boxes"),
-        _column("boxes_path", pa.string(), "face boxes of a video; as visual_path", nullable=True),
-        _column("face_id", pa.int64(), "whose boxes", nullable=True),
-        _column("first_frame", pa.int64(), "frame of the video the clip starts at, from 0", nullable=True),
-        _column("face_height", pa.int32(), "rows of a face", "px"),
-        _column("face_width", pa.int32(), "columns of a face", "px"),
-        _column("source_fps", pa.float64(), "native rate of faces and labels, rounded", "Hz"),
-        _column("source_fps_exact", pa.string(), "the same as given"),
-        _column("source_frames", pa.int64(), "faces found in the media", "frames"),
-        _column(
-            "labels", pa.large_list(pa.field("item", pa.uint8(), False)), "1 where the face speaks, one a native frame"
-        ),
-        _column("labels_known", pa.bool_(), "false where the source holds filler"),
-        _column("video_id", pa.string(), "video the clip was cut from, where the corpus names it", nullable=True),
-        _column("faces_fingerprint", pa.string(), "the same for the same face files", nullable=True),
-        _column("start_sec", pa.float64(), "start on the recording, rounded", "s"),
-        _column("start_sec_exact", pa.string(), "the same as a fraction"),
-        _column("recording_samples", pa.int64(), "length of the recording at 16 kHz", "samples"),
-        _column("audio_samples", pa.int64(), "samples at 16 kHz the faces cover", "samples"),
-        _column("padded_samples", pa.int64(), "of these, past the recording's end", "samples"),
-        _column("license", pa.string(), "as given", nullable=True),
-        _column("consent", pa.string(), "as given", nullable=True),
-    ],
+    [described_field(column) for column in MANIFEST_TABLE],
     metadata={"muvap_format": "muvap-asd-manifest", "muvap_version": "1"},
 )
 

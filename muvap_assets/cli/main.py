@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from muvap_assets.cli import asd, ops, ref2va
+from muvap_assets.cli.show import show
 from muvap_assets.errors import MuvapError
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
@@ -82,7 +83,7 @@ def demo(folder: Path) -> None:
     click.echo(f"{folder}: {'written' if written else 'stands already'}")
 
 
-for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, *ops.COMMANDS):
+for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, show, *ops.COMMANDS):
     main.add_command(command)
 
 if __name__ == "__main__":

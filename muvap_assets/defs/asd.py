@@ -3,24 +3,21 @@
 See https://docs.dagster.io/guides/build/assets.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
 
 import dagster as dg
 
 from muvap_assets.asd import line
-from muvap_assets.asd.contract import Clip
-from muvap_assets.asd.loudness import LOUDNESS_CODE_VERSION, read_loudness_index
-from muvap_assets.asd.manifest import MANIFEST_CODE_VERSION, ManifestReport
+from muvap_assets.asd.loudness import LOUDNESS_CODE_VERSION
+from muvap_assets.asd.loudness_columns import LOUDNESS_TABLE
+from muvap_assets.asd.manifest import MANIFEST_CODE_VERSION
+from muvap_assets.asd.manifest_files import MANIFEST_TABLE
+from muvap_assets.asd.packs.columns import PACK_TABLE
 from muvap_assets.asd.packs.layout import PACK_CODE_VERSION
-from muvap_assets.asd.packs.report import report_pack, unusual_figures
-from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.datasets import Datasets
-from muvap_assets.defs import conditions
+from muvap_assets.defs import asd_pages, conditions
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
-from muvap_assets.defs.metadata import violations_table
+from muvap_assets.defs.pages import definition_metadata
 from muvap_assets.layout import Layout
 
 SOURCE = dg.AssetKey(["asd", "source"])
@@ -28,6 +25,7 @@ MANIFEST = dg.AssetKey(["asd", "manifest"])
 LOUDNESS_INDEX = dg.AssetKey(["asd", "loudness_index"])
 PACKED_SHARDS = dg.AssetKey(["asd", "packed_shards"])
 OWNERS = ["team:data-platform"]
+GUIDE = "docs/asd.md"
 
 MANIFEST_CHECKS = {
     "rows_valid": "Every row meets the contract, or the corpus may set the others aside and few enough were.",
@@ -52,6 +50,29 @@ PACK_CHECKS = {
     "round_trip": "What is read back from disk is, byte for byte, what was written.",
 }
 
+SOURCE_TEXT = """The corpus as it was handed in: its manifest, with every recording and every face file the manifest names.
+
+Nothing is made here. It is looked at every few seconds; its version is a digest of the content, so that a touched file is no
+change and a swapped one is. `missing` counts the files that are named and not there. Read more in `docs/asd.md`.
+"""
+MANIFEST_TEXT = """The rows of a corpus whose faces, labels and audio agree, and the reason for each row left out.
+
+Every media file is opened: each row has to have as many labels as face frames, and a recording that covers them. Nothing is
+trimmed, padded or guessed; a bad row is refused, with what was found, what is required and what to do. A row of the table is
+one face track. Read more in `docs/asd.md`.
+"""
+LOUDNESS_TEXT = """The level of each whole recording, measured once however many face tracks share it.
+
+A loader takes its gain from here, so that a chunk of a recording is as loud as all of it. A row is one recording; what is
+silent, clipped, or very quiet or loud is listed. Read more in `docs/asd.md`.
+"""
+PACK_TEXT = """What a trainer opens: faces, labels and audio of a corpus, memory-mapped, at the native rate and their own gain.
+
+Format `muvap-asd-mmap` version 4: `faces.npy` uint8 [frames, height, width], `labels.npy` uint8 [frames], `audio.npy` int16
+[samples] at 16 kHz, in shards, with `index.arrow` over all of them; the columns are those of the index, a row a clip.
+Everything is read back and compared before it is published. Read more in `docs/asd.md`.
+"""
+
 
 def build_assets(partitions: dg.PartitionsDefinition, nightly_cron: str) -> list[dg.AssetsDefinition]:
     """The assets of the line over the corpora in ``partitions``."""
@@ -69,7 +90,8 @@ def _manifest(partitions: dg.PartitionsDefinition, nightly_cron: str) -> dg.Asse
         code_version=MANIFEST_CODE_VERSION,
         partitions_def=partitions,
         check_specs=check_specs(MANIFEST, MANIFEST_CHECKS, partitions),
-        description="The rows of a corpus whose faces, labels and audio agree, and the reason for each row left out.",
+        metadata=definition_metadata(GUIDE, MANIFEST_TABLE),
+        description=MANIFEST_TEXT,
     )
     def manifest(
         context: dg.AssetExecutionContext, layout: dg.ResourceParam[Layout], datasets: dg.ResourceParam[Datasets]
@@ -77,9 +99,10 @@ def _manifest(partitions: dg.PartitionsDefinition, nightly_cron: str) -> dg.Asse
         corpus = datasets.corpus(context.partition_key)
         yield from gate(
             context,
+            layout.asd_manifest(corpus.name),
             list(MANIFEST_CHECKS),
             lambda progress: line.make_manifest(layout, corpus, progress),
-            _describe_manifest,
+            asd_pages.manifest_page,
         )
 
     return manifest
@@ -96,7 +119,8 @@ def _loudness_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         code_version=LOUDNESS_CODE_VERSION,
         partitions_def=partitions,
         check_specs=check_specs(LOUDNESS_INDEX, LOUDNESS_CHECKS, partitions),
-        description="Level of each whole recording, once however many face tracks share it; loaders take their gain from it.",
+        metadata=definition_metadata(GUIDE, LOUDNESS_TABLE),
+        description=LOUDNESS_TEXT,
     )
     def loudness_index(
         context: dg.AssetExecutionContext, layout: dg.ResourceParam[Layout], datasets: dg.ResourceParam[Datasets]
@@ -104,9 +128,10 @@ def _loudness_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         corpus = datasets.corpus(context.partition_key)
         yield from gate(
             context,
+            layout.asd_loudness_index(corpus.name),
             list(LOUDNESS_CHECKS),
             lambda progress: line.make_loudness_index(layout, corpus, progress),
-            _describe_loudness_index,
+            asd_pages.loudness_page,
         )
 
     return loudness_index
@@ -123,7 +148,8 @@ def _packed_shards(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         code_version=PACK_CODE_VERSION,
         partitions_def=partitions,
         check_specs=check_specs(PACKED_SHARDS, PACK_CHECKS, partitions),
-        description="Faces, labels and audio at the native rate and own gain, memory-mapped (muvap-asd-mmap version 4).",
+        metadata=definition_metadata(GUIDE, PACK_TABLE),
+        description=PACK_TEXT,
     )
     def packed_shards(
         context: dg.AssetExecutionContext, layout: dg.ResourceParam[Layout], datasets: dg.ResourceParam[Datasets]
@@ -131,54 +157,10 @@ def _packed_shards(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
         corpus = datasets.corpus(context.partition_key)
         yield from gate(
             context,
+            layout.asd_packed_shards(corpus.name),
             list(PACK_CHECKS),
             lambda progress: line.make_packed_shards(layout, corpus, progress),
-            _describe_packed_shards,
+            asd_pages.pack_page,
         )
 
     return packed_shards
-
-
-def _describe_manifest(folder: Path, report: ManifestReport) -> Mapping[str, Any]:
-    seconds = sum(float(clip.source_frames / clip.source_fps.value) for clip in report.clips)
-    return {
-        "dagster/row_count": len(report.clips),
-        "rejected": report.rejected,
-        "frames": sum(clip.source_frames for clip in report.clips),
-        "hours": seconds / 3600,
-        "recordings": len({clip.recording_id for clip in report.clips}),
-        "frame_rates": dg.MetadataValue.json(line.frame_rate_histogram(report.clips)),
-        "clips_under_one_model_frame": line.clips_under_one_model_frame(report.clips),
-        **({"corpus": dg.MetadataValue.json(dict(report.notes))} if report.notes else {}),
-        **violations_table(report.violations),
-    }
-
-
-def _describe_loudness_index(folder: Path, clips: Sequence[Clip]) -> Mapping[str, Any]:
-    stats = read_loudness_index(folder).values()
-    levels = sorted(entry.dbfs for entry in stats if entry.dbfs is not None)
-    return {
-        "dagster/row_count": len(stats),
-        "hours": sum(entry.samples_16k for entry in stats) / 16_000 / 3600,
-        "silent": sum(entry.silent for entry in stats),
-        "clipped_samples": sum(entry.clipped_samples for entry in stats),
-        **({"dbfs_min": levels[0], "dbfs_median": levels[len(levels) // 2], "dbfs_max": levels[-1]} if levels else {}),
-    }
-
-
-def _describe_packed_shards(folder: Path, clips: Sequence[Clip]) -> Mapping[str, Any]:
-    summary, reports = summarize_pack(folder), report_pack(folder)
-    unusual = [violation for report in reports for violation in unusual_figures(report)]
-    return {
-        "dagster/row_count": summary.samples,
-        "frames": summary.frames,
-        "hours": summary.hours,
-        "size_bytes": summary.size_bytes,
-        "shards": summary.shards,
-        "recordings": summary.recordings,
-        "speaking_share": summary.speaking_share,
-        "padded_samples": summary.padded_samples,
-        "clipped_samples": summary.clipped_samples,
-        "figures": dg.MetadataValue.json([asdict(report) for report in reports]),
-        **violations_table(unusual),
-    }

@@ -9,6 +9,8 @@ import json
 import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
 
 import dagster as dg
 from dagster._core.definitions.data_version import DATA_VERSION_TAG
@@ -17,15 +19,18 @@ from dagster._utils.schedules import is_valid_cron_schedule
 from muvap_assets.datasets import Datasets
 from muvap_assets.defs import asd, ref2va
 from muvap_assets.defs.conditions import GPU_RUN_TAGS
+from muvap_assets.defs.metadata import TABLE_ROWS
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import Layout
-from muvap_assets.sources import Fingerprint, OutOfTime, fingerprint, source_of
+from muvap_assets.sources import Fingerprint, OutOfTime, Source, fingerprint, source_of
 
 LOOK_SEC = 40.0
 """How long one look at the sources may take: a sensor is given 60 s. What is not finished then goes on next time."""
 
 AUTOMATION_INTERVAL_SEC = 15
 _SOURCES = {"asd": asd.SOURCE, "ref2va": ref2va.SOURCE}
+_TEXTS = {"asd": asd.SOURCE_TEXT, "ref2va": ref2va.SOURCE_TEXT}
+_GUIDES = {"asd": asd.GUIDE, "ref2va": ref2va.GUIDE}
 
 
 def build_sources(partitions: Mapping[str, dg.StaticPartitionsDefinition]) -> list[dg.AssetsDefinition]:
@@ -39,15 +44,21 @@ def _source(line: str, partitions: dg.StaticPartitionsDefinition) -> dg.AssetsDe
         group_name=line,
         partitions_def=partitions,
         owners=asd.OWNERS,
-        description="The manifest as it was handed in, with every media file it names. Its version is its content's.",
+        kinds={"file"},
+        description=_TEXTS[line],
+        metadata={
+            "guide": dg.MetadataValue.path(_GUIDES[line]),
+            "operations": dg.MetadataValue.path("docs/operations.md"),
+        },
     )
 
     def observe(
         context: dg.AssetExecutionContext, layout: dg.ResourceParam[Layout], datasets: dg.ResourceParam[Datasets]
     ) -> dg.ObserveResult:
-        found = fingerprint(source_of(datasets, line, context.partition_key), layout)
+        source = source_of(datasets, line, context.partition_key)
+        found = fingerprint(source, layout)
         return dg.ObserveResult(
-            asset_key=_SOURCES[line], data_version=dg.DataVersion(found.digest), metadata=_numbers(found)
+            asset_key=_SOURCES[line], data_version=dg.DataVersion(found.digest), metadata=_described(source, found)
         )
 
     with warnings.catch_warnings():
@@ -101,28 +112,31 @@ def _look(
     events: list[dg.AssetObservation] = []
     for line, name in places:
         try:
-            found = fingerprint(source_of(datasets, line, name), layout, deadline=deadline)
+            source = source_of(datasets, line, name)
+            found = fingerprint(source, layout, deadline=deadline)
         except OutOfTime:
             return events, f"{line}/{name}"
         except ConfigError:
             continue  # taken out of datasets.yaml since the code location was loaded
         if seen.get(f"{line}/{name}") != found.digest:
             seen[f"{line}/{name}"] = found.digest
-            events.append(_observation(line, name, found))
+            events.append(_observation(source, found))
     return events, None
 
 
-def _observation(line: str, name: str, found: Fingerprint) -> dg.AssetObservation:
+def _observation(source: Source, found: Fingerprint) -> dg.AssetObservation:
     return dg.AssetObservation(
-        _SOURCES[line],
-        partition=name,
+        _SOURCES[source.line],
+        partition=source.name,
         tags={DATA_VERSION_TAG: found.digest},
-        metadata=_numbers(found),
+        metadata=_described(source, found),
     )
 
 
-def _numbers(found: Fingerprint) -> dict[str, int]:
+def _described(source: Source, found: Fingerprint) -> dict[str, Any]:
     return {
+        "dagster/uri": source.root.resolve().as_uri(),
+        "texts": dg.MetadataValue.json({name: str(path) for name, path in islice(source.texts.items(), TABLE_ROWS)}),
         "files": found.files,
         "missing": found.missing,
         "read_for_their_digest": found.hashed,

@@ -7,6 +7,7 @@ recorded; passing results travel inside the ``MaterializeResult``, which ties th
 See https://docs.dagster.io/guides/test/asset-checks.
 """
 
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any
 import dagster as dg
 
 from muvap_assets.defs import metadata
+from muvap_assets.defs.pages import Page, page_metadata
 from muvap_assets.errors import MuvapError, Severity, ValidationError, Violation, ViolationCode
-from muvap_assets.progress import Progress, ProgressLog
+from muvap_assets.layout import Artifact
+from muvap_assets.progress import Progress, ProgressLog, format_seconds
 from muvap_assets.publish import CheckOutcome, Outcome, not_run
 
 GateEvent = dg.AssetCheckResult | dg.MaterializeResult[None]
@@ -37,50 +40,48 @@ def check_specs(
 
 def gate(
     context: dg.AssetExecutionContext,
+    artifact: Artifact,
     declared: Sequence[str],
     run: Callable[[Progress], Outcome[Any]],
-    describe: Callable[[Path, Any], Mapping[str, Any]],
+    describe: Callable[[Artifact, Path, Any], Page],
 ) -> Iterator[GateEvent]:
     """Run one checked build and report what became of it.
 
     Args:
+        artifact: where it publishes, and leaves what it found.
         declared: the names of the asset's checks.
         run: stages, checks and publishes; it is given a progress callback that writes to the run's log.
-        describe: metadata of a published version, from its folder and the value its build returned.
+        describe: the page of a published version, from its artifact, its folder and the value its build returned.
 
     Raises:
         dagster.Failure: a blocking check failed, or the build raised an error of ours. Never retried.
     """
-    asset = context.asset_key
+    asset, started = context.asset_key, time.monotonic()
     try:
         outcome = run(ProgressLog(context.log.info, asset.to_user_string()))
     except MuvapError as error:
-        reason = str(error).splitlines()[0]
-        violations = error.violations if isinstance(error, ValidationError) else (_as_violation(error),)
-        yield from (_result(asset, not_run(name, reason)) for name in declared)
-        raise dg.Failure(str(error), metadata=metadata.violations_table(violations), allow_retries=False) from error
+        yield from (_result(asset, not_run(name, str(error).splitlines()[0])) for name in declared)
+        raise _build_failure(error, artifact) from error
     if outcome.published is None:
-        yield from (_result(asset, check) for check in outcome.checks)
-        raise _failure(asset, context.partition_key, outcome.blocking)
-    published = outcome.published
+        yield from (_result(asset, check, artifact.violations) for check in outcome.checks)
+        raise _failure(asset, context.partition_key, outcome.blocking, artifact.violations)
+    published, seconds = outcome.published, time.monotonic() - started
     context.log.info(
         f"{asset.to_user_string()} [{context.partition_key}]: version {published.version} "
-        f"{'published' if published.created else 'stood already, nothing changed'}, {len(outcome.checks)} checks"
+        f"{'published' if published.created else 'stood already, nothing changed'}, {len(outcome.checks)} checks, "
+        f"{format_seconds(seconds)}"
     )
     yield dg.MaterializeResult(
         asset_key=asset,
         data_version=dg.DataVersion(published.version),
-        check_results=[_result(asset, check) for check in outcome.checks],
-        metadata={
-            **metadata.of_numbers(describe(published.path, outcome.value)),
-            "path": dg.MetadataValue.path(str(published.path)),
-            "version": published.version,
-            "newly_published": published.created,
-        },
+        check_results=[_result(asset, check, artifact.violations) for check in outcome.checks],
+        metadata=page_metadata(
+            describe(artifact, published.path, outcome.value), artifact, published, seconds, context.log
+        ),
     )
 
 
-def _result(asset: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult:
+def _result(asset: dg.AssetKey, outcome: CheckOutcome, file: Path | None = None) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.ERROR if outcome.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
     found = outcome.violations[0].message() if outcome.violations else None
     return dg.AssetCheckResult(
@@ -89,18 +90,26 @@ def _result(asset: dg.AssetKey, outcome: CheckOutcome) -> dg.AssetCheckResult:
         passed=outcome.passed,
         severity=severity,
         description=found,
-        metadata=metadata.of_check(outcome),
+        metadata=metadata.of_check(outcome, file),
     )
 
 
-def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome]) -> dg.Failure:
+def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:
+    if isinstance(error, ValidationError):
+        found = metadata.violations_table(error.violations, artifact.violations)
+    else:
+        found = metadata.violations_table([_as_violation(error)])
+    return dg.Failure(str(error), metadata=found, allow_retries=False)
+
+
+def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome], file: Path) -> dg.Failure:
     names = ", ".join(check.name for check in blocking)
     unique = list(dict.fromkeys(violation for check in blocking for violation in check.violations))
     lines = [f"{asset.to_user_string()} [{partition}]: failed {names}; nothing was published."]
     lines.extend(f"  {violation.message()}" for violation in unique[: metadata.TABLE_ROWS])
     if len(unique) > metadata.TABLE_ROWS:
-        lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more")
-    return dg.Failure("\n".join(lines), metadata=metadata.violations_table(unique), allow_retries=False)
+        lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more in {file}")
+    return dg.Failure("\n".join(lines), metadata=metadata.violations_table(unique, file), allow_retries=False)
 
 
 def _as_violation(error: MuvapError) -> Violation:

@@ -3,16 +3,25 @@
 See https://docs.dagster.io/guides/build/assets/metadata-and-tags.
 """
 
+import base64
+import json
 import math
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 
+from muvap_assets.columns import Column
 from muvap_assets.errors import Violation, count_by_code
+from muvap_assets.pictures.canvas import Picture
+from muvap_assets.progress import Work
 from muvap_assets.publish import CheckOutcome
 
 TABLE_ROWS = 20
+_CELL_CHARACTERS = 400
 _COLUMNS = ("row", "sample_id", "code", "severity", "field", "found", "required", "hint")
 
 
@@ -30,12 +39,43 @@ def of_numbers(numbers: Mapping[str, Any]) -> dict[str, Any]:
     return {name: plain(value) for name, value in numbers.items()}
 
 
-def violations_table(violations: Sequence[Violation]) -> dict[str, Any]:
-    """A table of the first findings and how many there are of each code; nothing where there are none."""
+def table(name: str, rows: Sequence[Mapping[str, Any]], more: Path | None = None) -> dict[str, Any]:
+    """The first rows as the table ``name``; nothing where there are none.
+
+    Where there are more than twenty, all of them are written to ``more``, one JSON object a line, and its path is given.
+    """
+    if not rows:
+        return {}
+    records = [dg.TableRecord({key: _cell(value) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
+    values: dict[str, Any] = {name: dg.MetadataValue.table(records=records, schema=_schema_of(records[0]))}
+    if more is not None and len(rows) > TABLE_ROWS:
+        more.parent.mkdir(parents=True, exist_ok=True)
+        lines = (json.dumps({key: plain(value) for key, value in row.items()}, ensure_ascii=False) for row in rows)
+        more.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        values[f"{name}_file"] = dg.MetadataValue.path(str(more))
+    return values
+
+
+def _cell(value: Any) -> Any:
+    value = plain(value)
+    if isinstance(value, str) and len(value) > _CELL_CHARACTERS:
+        return f"{value[: _CELL_CHARACTERS - 1]}…"
+    return "" if value is None else value
+
+
+def _schema_of(record: dg.TableRecord) -> dg.TableSchema:
+    kinds = {bool: "bool", int: "int", float: "float"}
+    return dg.TableSchema(
+        [dg.TableColumn(name, kinds.get(type(value), "string")) for name, value in record.data.items()]
+    )
+
+
+def violations_table(violations: Sequence[Violation], file: Path | None = None) -> dict[str, Any]:
+    """The first findings, how many there are of each code, and the file that holds all; nothing where there are none."""
     if not violations:
         return {}
     records = [
-        dg.TableRecord({name: "" if record[name] is None else record[name] for name in _COLUMNS})
+        dg.TableRecord({name: _cell(record[name]) for name in _COLUMNS})
         for record in (violation.to_dict() for violation in violations[:TABLE_ROWS])
     ]
     schema = dg.TableSchema([dg.TableColumn(name, "int" if name == "row" else "string") for name in _COLUMNS])
@@ -43,9 +83,59 @@ def violations_table(violations: Sequence[Violation]) -> dict[str, Any]:
         "violations": dg.MetadataValue.table(records=records, schema=schema),
         "violation_counts": dg.MetadataValue.json(count_by_code(violations)),
         "violations_total": len(violations),
+        **({"violations_file": dg.MetadataValue.path(str(file))} if file is not None else {}),
     }
 
 
-def of_check(outcome: CheckOutcome) -> dict[str, Any]:
-    """What one check found: its numbers and its first offenders."""
-    return {**of_numbers(outcome.numbers), **violations_table(outcome.violations)}
+def of_check(outcome: CheckOutcome, file: Path | None = None) -> dict[str, Any]:
+    """What one check found: its numbers, its first offenders, and where all of them are listed."""
+    return {**of_numbers(outcome.numbers), **violations_table(outcome.violations, file)}
+
+
+def of_work(work: Work, seconds: float) -> dict[str, Any]:
+    """How much was done and how fast; ``seconds`` is all the run took, checks and publishing too."""
+    handled = work.done + work.skipped
+    return {
+        "work_item": work.item,
+        "items_done": work.done,
+        "items_reused": work.reused,
+        "items_skipped": work.skipped,
+        "seconds": round(seconds, 3),
+        "items_per_second": round(handled / seconds, 3) if seconds > 0 else 0.0,
+    }
+
+
+def of_picture(picture: Picture) -> dg.MarkdownMetadataValue:
+    """The picture itself, within markdown, and its caption."""
+    data = base64.b64encode(picture.png).decode()
+    return dg.MetadataValue.md(
+        f"![{picture.title}](data:image/png;base64,{data})\n\n{_plain_markdown(picture.caption)}"
+    )
+
+
+def _plain_markdown(text: str) -> str:
+    """Names of samples may hold what markdown takes for a sign."""
+    return "".join(f"\\{character}" if character in "\\`*_[]<>#|" else character for character in text)
+
+
+def column_schema(columns: Sequence[Column]) -> dg.TableSchema:
+    """The columns of a table as the UI shows them: type, meaning, unit, and what holds of every value."""
+    return dg.TableSchema([_table_column(column) for column in columns])
+
+
+def type_name(kind: pa.DataType) -> str:
+    """An Arrow type without what says nothing to a reader: ``list<uint8>`` for ``large_list<item: uint8 not null>``."""
+    return re.sub(r"\b(item|element): | not null|\blarge_(?=list)", "", str(kind))
+
+
+def _table_column(column: Column) -> dg.TableColumn:
+    unit = f" [{column.unit}]" if column.unit else ""
+    return dg.TableColumn(
+        column.name,
+        type_name(column.type),
+        description=f"{column.description}{unit}",
+        constraints=dg.TableColumnConstraints(
+            nullable=column.nullable, unique=column.unique, other=list(column.constraints)
+        ),
+        tags={"unit": column.unit.replace(" ", "_")} if column.unit else None,
+    )

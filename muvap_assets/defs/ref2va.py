@@ -3,32 +3,30 @@
 See https://docs.dagster.io/guides/build/assets.
 """
 
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import dagster as dg
 
 from muvap_assets.datasets import Datasets
-from muvap_assets.defs import conditions
+from muvap_assets.defs import conditions, ref2va_pages
 from muvap_assets.defs.gate import GateEvent, check_specs, gate
-from muvap_assets.defs.metadata import TABLE_ROWS, violations_table
+from muvap_assets.defs.pages import definition_metadata
 from muvap_assets.defs.partitions import DATASET, PART, dataset_of_part
 from muvap_assets.layout import Layout
 from muvap_assets.ref2va import line
-from muvap_assets.ref2va.decode_check import DecodeReport
-from muvap_assets.ref2va.encode import EncodeReport
-from muvap_assets.ref2va.encoder import Stage
+from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder_spec import EncoderSpec
-from muvap_assets.ref2va.manifest import ManifestReport
-from muvap_assets.ref2va.plan_report import plan_report
-from muvap_assets.ref2va.publication import Assembled
+from muvap_assets.ref2va.manifest_files import MANIFEST_TABLE
+from muvap_assets.ref2va.record_columns import RECORD_TABLES
+from muvap_assets.ref2va.standing_columns import STANDING_TABLE
 
 SOURCE = dg.AssetKey(["ref2va", "source"])
 MANIFEST = dg.AssetKey(["ref2va", "manifest"])
 ENCODED_LATENTS = dg.AssetKey(["ref2va", "encoded_latents"])
 CACHE_INDEX = dg.AssetKey(["ref2va", "parquet_cache_index"])
 OWNERS = ["team:data-platform"]
+GUIDE = "docs/ref2va.md"
 GPU_POOL = "gpu"
 
 MANIFEST_CHECKS = {
@@ -55,6 +53,29 @@ INDEX_CHECKS = {
     "index_matches": "The index lists exactly the shards that lie there, with their sizes, row counts and digests.",
 }
 
+SOURCE_TEXT = """The dataset as it was handed in: its raw manifest, with every video, sound and picture the manifest names.
+
+Nothing is made here. It is looked at every few seconds; its version is a digest of the content, so that a touched file is no
+change and a swapped one is. `missing` counts the files that are named and not there. Read more in `docs/ref2va.md`.
+"""
+MANIFEST_TEXT = """The rows of a dataset whose media were opened, counted and planned, with no model loaded.
+
+A row is a target video with its sound, a caption and ordered references. Each file is decoded to its end, tokens are counted
+with the checkpoint's own tokenizer, and what would fail on a GPU is refused here, with what to do about it. Rows of one
+canvas and length share a bucket. Read more in `docs/ref2va.md`.
+"""
+ENCODED_TEXT = """Target latents, reference rows and Qwen3-VL embeddings of one share of a dataset's rows.
+
+A partition is a dataset and a share, `clips|003`, so that several machines can encode one dataset. The tensors lie row by row
+in the row store, by their content; what is published here is the list of rows that stand, and a rebuild encodes only what
+changed. Each row is read back in full before it counts. Read more in `docs/ref2va.md`.
+"""
+INDEX_TEXT = """The dataset a trainer opens: one row a Parquet shard, in bucket folders, with an index it can trust.
+
+All rows of the manifest or nothing. The columns are those of the packed format's shards; each partition's page shows those of
+its own format, and the index's. Read more in `docs/ref2va.md`.
+"""
+
 
 def build_assets(
     datasets: dg.StaticPartitionsDefinition, parts: dg.MultiPartitionsDefinition, nightly_cron: str
@@ -74,7 +95,8 @@ def _manifest(partitions: dg.PartitionsDefinition, nightly_cron: str) -> dg.Asse
         code_version=line.MANIFEST_CODE_VERSION,
         partitions_def=partitions,
         check_specs=check_specs(MANIFEST, MANIFEST_CHECKS, partitions),
-        description="The rows of a dataset whose media were opened, counted and planned, with no model loaded.",
+        metadata=definition_metadata(GUIDE, MANIFEST_TABLE),
+        description=MANIFEST_TEXT,
     )
     def manifest(
         context: dg.AssetExecutionContext,
@@ -85,9 +107,10 @@ def _manifest(partitions: dg.PartitionsDefinition, nightly_cron: str) -> dg.Asse
         dataset = datasets.ref2va_dataset(context.partition_key)
         yield from gate(
             context,
+            layout.ref2va_manifest(dataset.name),
             list(MANIFEST_CHECKS),
-            lambda progress: line.make_manifest(layout, dataset, encoder),
-            _describe_manifest,
+            lambda progress: line.make_manifest(layout, dataset, encoder, progress),
+            ref2va_pages.manifest_page,
         )
 
     return manifest
@@ -106,9 +129,9 @@ def _encoded_latents(partitions: dg.MultiPartitionsDefinition) -> dg.AssetsDefin
         code_version=line.ENCODE_CODE_VERSION,
         partitions_def=partitions,
         check_specs=check_specs(ENCODED_LATENTS, ENCODE_CHECKS, partitions),
+        metadata=definition_metadata(GUIDE, STANDING_TABLE),
         pool=GPU_POOL,
-        description="Target latents, reference rows and Qwen3-VL embeddings of a share of a dataset's rows, row by row in the "
-        "row store; a rebuild encodes only what changed.",
+        description=ENCODED_TEXT,
     )
     def encoded_latents(
         context: dg.AssetExecutionContext,
@@ -120,9 +143,10 @@ def _encoded_latents(partitions: dg.MultiPartitionsDefinition) -> dg.AssetsDefin
         dataset, part = datasets.ref2va_dataset(keys[DATASET]), int(keys[PART])
         yield from gate(
             context,
+            layout.ref2va_encoded_latents(dataset.name, part),
             list(ENCODE_CHECKS),
             lambda progress: line.make_encoded_latents(layout, dataset, part, encoder, progress),
-            _describe_encoded_latents,
+            partial(ref2va_pages.encoded_page, spec=encoder),
         )
 
     return encoded_latents
@@ -141,7 +165,8 @@ def _parquet_cache_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefini
         code_version=line.INDEX_CODE_VERSION,
         partitions_def=partitions,
         check_specs=check_specs(CACHE_INDEX, INDEX_CHECKS, partitions),
-        description="The dataset a trainer opens: one row a shard in bucket folders, with an index it can trust.",
+        metadata=definition_metadata(GUIDE, RECORD_TABLES[Format.PACKED]),
+        description=INDEX_TEXT,
     )
     def parquet_cache_index(
         context: dg.AssetExecutionContext, layout: dg.ResourceParam[Layout], datasets: dg.ResourceParam[Datasets]
@@ -149,69 +174,10 @@ def _parquet_cache_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefini
         dataset = datasets.ref2va_dataset(context.partition_key)
         yield from gate(
             context,
+            layout.ref2va_parquet_cache_index(dataset.name),
             list(INDEX_CHECKS),
             lambda progress: line.make_parquet_cache_index(layout, dataset, progress),
-            _describe_index,
+            ref2va_pages.index_page,
         )
 
     return parquet_cache_index
-
-
-def _describe_manifest(folder: Path, report: ManifestReport) -> Mapping[str, Any]:
-    buckets = [
-        dg.TableRecord({"bucket": b.name, "rows": b.rows, "frames": b.frames, "repeats": b.repeats})
-        for b in report.buckets
-    ]
-    lengths = [row.sequence_length for row in report.admitted if row.sequence_length is not None]
-    return {
-        "dagster/row_count": len(report.admitted),
-        "refused": report.rows_total - len(report.admitted),
-        "presentation_tokens": sum(row.tokens.total for row in report.admitted if row.tokens),
-        "longest_sequence": max(lengths, default=0),
-        "estimated_bytes": sum(row.estimated_bytes for row in report.admitted),
-        "vae_pixels": sum(row.vae_pixels for row in report.admitted),
-        **({"buckets": dg.MetadataValue.table(buckets)} if buckets else {}),
-        **violations_table(report.violations),
-    }
-
-
-def _describe_encoded_latents(folder: Path, report: EncodeReport) -> Mapping[str, Any]:
-    decoded = [
-        dg.TableRecord(
-            {"id": row.id, "psnr_db": _db(row.psnr_db), "audio_snr_db": _db(row.audio_snr_db), "problem": row.problem}
-        )
-        for row in DecodeReport.read(folder).rows[:TABLE_ROWS]
-    ]
-    return {
-        "dagster/row_count": len(report.rows),
-        **{f"encoded_{stage}": report.encoded.get(stage, 0) for stage in Stage},
-        **{f"reused_{stage}": report.reused.get(stage, 0) for stage in Stage},
-        "corrupt_parts_made_again": report.corrupt,
-        **({"decoded": dg.MetadataValue.table(decoded)} if decoded else {}),
-        "encoder": report.encoder or "no row, no encoder",
-    }
-
-
-def _db(figure: float | None) -> str:
-    return "" if figure is None else f"{figure:.2f}"
-
-
-def _describe_index(folder: Path, assembled: Assembled) -> Mapping[str, Any]:
-    report = plan_report(assembled.index)
-    worlds = list(report.steps)
-    buckets = [
-        dg.TableRecord(
-            {"bucket": b.name, "rows": b.rows, "bytes": b.bytes, **{f"repeats_{w}": b.repeats[w] for w in worlds}}
-        )
-        for b in report.buckets
-    ]
-    return {
-        "dagster/row_count": report.rows,
-        "size_bytes": report.bytes,
-        "buckets": dg.MetadataValue.table(buckets),
-        "steps_by_world_size": dg.MetadataValue.json({str(world): steps for world, steps in report.steps.items()}),
-        "joint_length_median": report.joint_lengths["p50"],
-        "joint_length_max": report.joint_lengths["max"],
-        "capacities": dg.MetadataValue.json(list(report.capacities.capacities)),
-        "capacity_waste_share": report.capacities.waste_share,
-    }

@@ -139,6 +139,24 @@ def read_model_index(checkpoint: Path) -> dict[str, Any]:
     return dict(index)
 
 
+@dataclass(frozen=True, slots=True)
+class LatentStatistics:
+    """Mean and deviation of each latent channel, as a VAE's config has them: latents are stored with both taken out."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+
+def latent_statistics(checkpoint: Path) -> LatentStatistics | None:
+    """Those of the video VAE, from its config alone; ``None`` where it has none that can be read."""
+    try:
+        config = json.loads((checkpoint / str(Component.VAE) / "config.json").read_text(encoding="utf-8"))
+        mean, std = (tuple(float(value) for value in config[name]) for name in ("latents_mean", "latents_std"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return LatentStatistics(mean, std) if len(mean) == len(std) else None
+
+
 def fingerprint_of(spec: EncoderSpec, digests: FileDigests | None = None) -> EncoderFingerprint:
     """The fingerprint of an encoder by its files, settings and libraries; no weight is loaded.
 

@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from muvap_assets.columns import Column, plain_schema
 from muvap_assets.errors import ViolationCode
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
@@ -40,13 +41,13 @@ from muvap_assets.ref2va.geometry import (
     target_audio_latents,
     video_latent_frames,
 )
-from muvap_assets.ref2va.records import AUDIO_ROWS, SCHEMA_KEY, VISUAL_ROWS
+from muvap_assets.ref2va.record_columns import AUDIO_ROWS, REFERENCE_TYPE, VISUAL_ROWS
+from muvap_assets.ref2va.records import SCHEMA_KEY
 from muvap_assets.ref2va.sampler import bucket_sizes
 from muvap_assets.ref2va.shard_tree import DatasetError
 
 FORMATS = {format.schema_id: format for format in Format}
 _REFERENCE_FIELDS = tuple(field.name for field in fields(ReferenceGeometry))
-_TYPES = {"str": pa.string(), "bool": pa.bool_(), "int": pa.int64()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,15 +102,29 @@ class DatasetIndex:
         return [row.joint_length for row in self.rows]
 
 
-_SCHEMA = pa.schema(
-    [pa.field(field.name, _TYPES[str(field.type)]) for field in fields(IndexedRow) if field.name != "references"]
-    + [
-        pa.field(
-            "references",
-            pa.list_(pa.struct([pa.field(f.name, _TYPES[str(f.type)]) for f in fields(ReferenceGeometry)])),
-        )
-    ]
+INDEX_TABLE = (
+    Column(name="path", type=pa.string(), description="the shard, below the dataset's root", unique=True),
+    Column(name="rows", type=pa.int64(), description="rows it holds", unit="rows", constraints=("1",)),
+    Column(name="bucket", type=pa.string(), description="width, height and frames of its target, as a name"),
+    Column(name="bytes", type=pa.int64(), description="size of the file", unit="bytes", constraints=("> 0",)),
+    Column(name="sha256", type=pa.string(), description="SHA-256 of the file"),
+    Column(name="id", type=pa.string(), description="the sample's name", unique=True),
+    Column(
+        name="num_frames",
+        type=pa.int64(),
+        description="frames of the target at 24 fps",
+        unit="frames",
+        constraints=("17 * n + 5",),
+    ),
+    Column(name="latent_frames", type=pa.int64(), description="latent frames of the target", unit="frames"),
+    Column(name="text_tokens", type=pa.int64(), description="tokens of the presentation", unit="tokens"),
+    Column(name="joint_length", type=pa.int64(), description="rows of the joint sequence", unit="rows"),
+    Column(name="audio_latents", type=pa.int64(), description="audio latents of the target, a channel"),
+    Column(name="references", type=pa.list_(REFERENCE_TYPE), description="latent geometry of each reference, in order"),
 )
+"""The columns of ``index.arrow``: one a field of :class:`IndexedRow`."""
+
+_SCHEMA = plain_schema(INDEX_TABLE)
 
 
 @functools.lru_cache(maxsize=4096)  # a dataset has few shapes, and many rows of each

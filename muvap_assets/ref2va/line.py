@@ -88,7 +88,12 @@ class StandingRow:
 
 
 def validate_dataset(
-    dataset: Dataset, *, planner: TokenPlanner | None = None, checkpoint: Path | None = None, cache: Path | None = None
+    dataset: Dataset,
+    *,
+    planner: TokenPlanner | None = None,
+    checkpoint: Path | None = None,
+    cache: Path | None = None,
+    progress: Progress = no_progress,
 ) -> ManifestReport:
     """The verdict on a dataset's manifest, nothing written but counts of media in ``cache``."""
     return validate_manifest(
@@ -97,6 +102,7 @@ def validate_dataset(
         facts=MediaFacts(cache),
         planner=planner,
         workers=2,
+        progress=progress,
     )
 
 
@@ -105,7 +111,9 @@ def options_for(options: DatasetOptions, checkpoint: Path | None) -> DatasetOpti
     return options if checkpoint is None else replace(options, sizes=ModelSizes.of_index(read_model_index(checkpoint)))
 
 
-def make_manifest(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> Outcome[ManifestReport]:
+def make_manifest(
+    layout: Layout, dataset: Dataset, spec: EncoderSpec, progress: Progress = no_progress
+) -> Outcome[ManifestReport]:
     """Validate a dataset and publish its manifest; the findings go to the artifact's reports either way."""
     artifact = layout.ref2va_manifest(dataset.name)
 
@@ -113,8 +121,9 @@ def make_manifest(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> Outcom
         from muvap_assets.ref2va.h3 import open_presentation
 
         planner = open_presentation(spec)
-        report = validate_dataset(dataset, planner=planner, checkpoint=spec.checkpoint, cache=media_cache(layout))
-        write_violations(artifact.reports / VIOLATIONS_NAME, report.violations)
+        report = validate_dataset(
+            dataset, planner=planner, checkpoint=spec.checkpoint, cache=media_cache(layout), progress=progress
+        )
         write_manifest(folder, report)
         _write_provenance(
             folder,
@@ -126,7 +135,11 @@ def make_manifest(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> Outcom
         return report
 
     return run_checked(
-        artifact, build=build, check=lambda folder, report: verify_manifest(folder), declared=MANIFEST_CHECKS
+        artifact,
+        build=build,
+        check=lambda folder, report: verify_manifest(folder),
+        declared=MANIFEST_CHECKS,
+        findings=lambda report: report.violations,
     )
 
 
@@ -142,7 +155,8 @@ def verify_manifest(folder: Path) -> list[CheckOutcome]:
     too_few = []
     if report["rows_admitted"] != report["rows_total"] or not files.samples:
         found = f"{report['rows_admitted']} of {report['rows_total']} rows admitted"
-        too_few = [_finding(None, None, found, "every row, and at least one"), *errors]
+        hint = "Mend or remove the refused rows in the source manifest."
+        too_few = [_finding(None, None, found, "every row, and at least one", hint=hint), *errors]
     counts = {name: int(report[name]) for name in ("rows_total", "rows_admitted", "rows_refused")}
     return [
         CheckOutcome.of("rows_valid", errors, errors=len(errors), warnings=len(files.violations) - len(errors)),
@@ -185,7 +199,6 @@ def make_encoded_latents(
             known = kept_figures(artifact.current)
             decoded = decode_rows(rows, report.rows, encoder, dataset.options, known=known, progress=progress)
         decoded.write(folder)
-        write_violations(artifact.reports / VIOLATIONS_NAME, report.violations)
         write_violations(folder / VIOLATIONS_NAME, report.violations)
         numbers = {sample.id: sample.row for sample in samples}
         write_rows(folder, report.rows, numbers)
@@ -204,6 +217,7 @@ def make_encoded_latents(
             build=build,
             check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
             declared=ENCODE_CHECKS,
+            findings=lambda report: report.violations,
         )
 
 
@@ -246,16 +260,25 @@ def encode_admitted(
 
     ``estimated_bytes`` is about what each row takes on disk, by id, where that is known.
     """
-    limit = dataset.options.max_presentation_tokens
-    return encode.encode_rows(
+    limit, parts = dataset.options.max_presentation_tokens, 0
+
+    def watch(state: encode.Progress) -> None:
+        nonlocal parts
+        parts = state.total
+        progress(state.done, state.total, f"{state.stage} of {state.sample_id}")
+
+    report = encode.encode_rows(
         rows,
         encoder,
         RowStore(layout.row_store),
         EncodeOptions(
             max_presentation_tokens=limit, source=dataset.manifest.name, estimated_bytes=estimated_bytes or {}
         ),
-        lambda state: progress(state.done, state.total, f"{state.stage} of {state.sample_id}"),
+        watch,
     )
+    if parts:
+        progress(parts, parts, "all parts")
+    return report
 
 
 def write_rows(folder: Path, rows: Sequence[EncodedRow], numbers: Mapping[str, int]) -> None:
@@ -419,7 +442,6 @@ def _finding(
     found: str,
     required: str,
     code: ViolationCode = ViolationCode.ARTIFACT_INVALID,
+    hint: str = "Materialize it again.",
 ) -> Violation:
-    return Violation(
-        code=code, sample_id=sample_id, row=row, found=found, required=required, hint="Materialize it again."
-    )
+    return Violation(code=code, sample_id=sample_id, row=row, found=found, required=required, hint=hint)

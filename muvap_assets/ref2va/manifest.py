@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muvap_assets.errors import EncodeError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.progress import Progress, no_progress
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
@@ -171,6 +172,7 @@ def validate_manifest(
     facts: MediaFacts | None = None,
     planner: TokenPlanner | None = None,
     workers: int = 1,
+    progress: Progress = no_progress,
 ) -> ManifestReport:
     """Read, count and judge a manifest. Never raises for what is wrong in it.
 
@@ -180,9 +182,12 @@ def validate_manifest(
         facts: counts media; give one with a folder to make the next validation free.
         planner: counts tokens; without one the report is partial.
         workers: threads that count media.
+        progress: told of each media file.
     """
     manifest = read_raw_manifest(path, options)
-    return check_manifest(manifest, options, facts=facts or MediaFacts(), planner=planner, workers=workers)
+    return check_manifest(
+        manifest, options, facts=facts or MediaFacts(), planner=planner, workers=workers, progress=progress
+    )
 
 
 def check_manifest(
@@ -192,10 +197,11 @@ def check_manifest(
     facts: MediaFacts,
     planner: TokenPlanner | None = None,
     workers: int = 1,
+    progress: Progress = no_progress,
 ) -> ManifestReport:
     """Judge the media, lengths, tokens and buckets of a manifest that was read; see :func:`validate_manifest`."""
     resolved = [sample.resolved(manifest.base) for sample in manifest.samples]
-    facts.count_all(resolved, workers)
+    facts.count_all(resolved, workers, progress)
     violations = list(manifest.violations)
     rows = []
     for sample, placed in zip(manifest.samples, resolved, strict=True):

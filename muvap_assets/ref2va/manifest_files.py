@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from muvap_assets.columns import Column, plain_schema
 from muvap_assets.errors import FormatError, Violation, count_by_code
 from muvap_assets.publish import read_violations, write_json, write_violations
 from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, ReferenceKind
@@ -55,41 +56,73 @@ _LATENTS = pa.struct(
         ("num_audio_latents", pa.int64()),
     ]
 )
-SCHEMA = pa.schema(
-    [
-        ("row", pa.int64()),
-        ("id", pa.string()),
-        ("admitted", pa.bool_()),
-        ("target_video", pa.string()),
-        ("caption", pa.string()),
-        ("references", _list(_REFERENCE)),
-        ("target_geometry", _GEOMETRY),  # as the row asks for it
-        ("geometry", _GEOMETRY),  # as it will be encoded
-        ("bucket", pa.string()),
-        ("source_frames", pa.int64()),
-        ("source_fps", pa.string()),
-        ("source_width", pa.int64()),
-        ("source_height", pa.int64()),
-        ("source_quarter_turns", pa.int64()),
-        ("source_duration_sec", pa.float64()),
-        ("frames_at_24", pa.int64()),
-        ("longest_valid_frames", pa.int64()),
-        ("audio_present", pa.bool_()),
-        ("audio_rate_hz", pa.int64()),
-        ("audio_channels", pa.int64()),
-        ("audio_offset_sec", pa.float64()),
-        ("audio_samples", pa.int64()),  # at 32 kHz, from the first frame on
-        ("audio_samples_required", pa.int64()),
-        ("reference_latents", _list(_LATENTS)),
-        ("presentation_tokens", pa.int64()),
-        ("reference_tokens", _list(pa.int64())),
-        ("sequence_length", pa.int64()),
-        ("capacity", pa.int64()),
-        ("estimated_bytes", pa.int64()),
-        ("vae_pixels", pa.int64()),
-    ],
-    metadata={"format": MANIFEST_FORMAT},
+
+
+def _count(name: str, description: str, unit: str = "", constraint: str = ">= 0", nullable: bool = True) -> Column:
+    limits = (constraint,) if constraint else ()
+    return Column(name=name, type=pa.int64(), description=description, unit=unit, nullable=nullable, constraints=limits)
+
+
+MANIFEST_TABLE = (
+    _count("row", "line or position of the source manifest, from 1", constraint="> 0", nullable=False),
+    Column(name="id", type=pa.string(), description="the sample's name"),
+    Column(name="admitted", type=pa.bool_(), description="whether the row will be encoded"),
+    Column(name="target_video", type=pa.string(), description="target video, as the source manifest has it"),
+    Column(name="caption", type=pa.string(), description="text the target was made for"),
+    Column(name="references", type=_list(_REFERENCE), description="references in their order, as written"),
+    Column(
+        name="target_geometry", type=_GEOMETRY, description="canvas and frames the row asks for itself", nullable=True
+    ),
+    Column(
+        name="geometry",
+        type=_GEOMETRY,
+        description="canvas in pixels and frames at 24 fps, as the row will be encoded",
+        nullable=True,
+        constraints=("sides multiples of 32, num_frames 17 * n + 5",),
+    ),
+    Column(name="bucket", type=pa.string(), description="the geometry's name", nullable=True),
+    _count("source_frames", "frames of the target video that decode", "frames"),
+    Column(name="source_fps", type=pa.string(), description="its declared rate, exactly", unit="Hz", nullable=True),
+    _count("source_width", "its width as displayed", "px"),
+    _count("source_height", "its height as displayed", "px"),
+    _count("source_quarter_turns", "quarter turns its container asks for", constraint="0 to 3"),
+    Column(name="source_duration_sec", type=pa.float64(), description="its duration", unit="s", nullable=True),
+    _count("frames_at_24", "frames it fills at 24 fps", "frames"),
+    _count("longest_valid_frames", "the longest 17 * n + 5 of these", "frames"),
+    Column(name="audio_present", type=pa.bool_(), description="whether it has sound"),
+    _count("audio_rate_hz", "native rate of its sound", "Hz", "> 0"),
+    _count("audio_channels", "native channels of its sound", constraint="> 0"),
+    Column(
+        name="audio_offset_sec",
+        type=pa.float64(),
+        description="how much later than the first frame its sound starts",
+        unit="s",
+        nullable=True,
+    ),
+    _count("audio_samples", "its samples at 32 kHz, from the first frame on", "samples"),
+    _count("audio_samples_required", "samples at 32 kHz that its geometry needs", "samples"),
+    Column(
+        name="reference_latents",
+        type=_list(_LATENTS),
+        description="latent geometry of each reference",
+        nullable=True,
+    ),
+    _count("presentation_tokens", "tokens the conditioner is shown", "tokens"),
+    Column(
+        name="reference_tokens",
+        type=_list(pa.int64()),
+        description="of these, the tokens of each reference",
+        unit="tokens",
+        nullable=True,
+    ),
+    _count("sequence_length", "rows of the joint sequence", "rows"),
+    _count("capacity", "the sequence length padded to a multiple of 256", "rows", "multiple of 256"),
+    _count("estimated_bytes", "about what the row's tensors take on disk", "bytes"),
+    _count("vae_pixels", "pixels the video VAE encodes", "px"),
 )
+"""The columns of ``manifest.parquet``."""
+
+SCHEMA = plain_schema(MANIFEST_TABLE, {b"format": MANIFEST_FORMAT.encode()})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

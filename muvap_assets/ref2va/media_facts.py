@@ -22,6 +22,7 @@ from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import ImageFacts, count_image
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
+from muvap_assets.progress import Progress, no_progress
 from muvap_assets.ref2va.contract import RawSample
 from muvap_assets.ref2va.encoder_spec import FileDigests
 
@@ -77,7 +78,7 @@ class MediaFacts:
         """Size of a picture. Raises ``MediaError`` where it does not decode."""
         return self._counted(path, "image", images.PROBE, count_image, ImageFacts)
 
-    def count_all(self, samples: Iterable[RawSample], workers: int) -> None:
+    def count_all(self, samples: Iterable[RawSample], workers: int, progress: Progress = no_progress) -> None:
         """Count every file of ``samples`` (resolved) ahead, in threads; what cannot be counted is met again later."""
         wanted: dict[tuple[Any, Path], None] = {}
         for sample in samples:
@@ -91,7 +92,8 @@ class MediaFacts:
                     if path is not None:
                         wanted[count, path] = None
         with ThreadPoolExecutor(max(1, workers)) as pool:
-            list(pool.map(_quietly, wanted))
+            for done, ((_, path), _) in enumerate(zip(wanted, pool.map(_quietly, wanted), strict=True), 1):
+                progress(done, len(wanted), path.name)
 
     def save(self) -> None:
         """Write the digests down, if there is a folder."""

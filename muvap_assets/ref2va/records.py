@@ -25,67 +25,23 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from muvap_assets.columns import plain_schema
 from muvap_assets.errors import EncodeError, FormatError, ViolationCode
 from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, Format, Geometry, ReferenceGeometry
+from muvap_assets.ref2va.record_columns import AUDIO_ROWS, RECORD_TABLES, REFERENCE_TYPE, VISUAL_ROWS, tensor_columns
 
 MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
 DIGESTS_KEY, SCHEMA_KEY, PROVENANCE_KEY = b"muvap_tensor_sha256", b"schema_version", b"muvap_provenance"
 SUMMARIES_KEY = b"muvap_row_summaries"
 TARGET_MEDIA_TYPE = "video_with_audio"
-# The reference rows of each format: one name for clean rows, one for noised ones, so that neither is taken for the other.
-VISUAL_ROWS = {Format.PACKED: "ref_visual_rows", Format.SFT: "ref_visual_anchor"}
-AUDIO_ROWS = {Format.PACKED: "ref_audio_rows", Format.SFT: "ref_audio_anchor"}
 COMMON_TENSORS = ("vae_latent", "audio_latent", "text_embedding")
 
 
-def tensor_fields(name: str) -> tuple[pa.Field, pa.Field, pa.Field]:
-    """The three columns of one tensor."""
-    return (
-        pa.field(f"{name}_bytes", pa.binary()),
-        pa.field(f"{name}_shape", pa.list_(pa.int64())),
-        pa.field(f"{name}_dtype", pa.string()),
-    )
-
-
-_REFERENCE_TYPE = pa.struct(
-    [
-        pa.field("media_type", pa.string()),
-        pa.field("has_audio", pa.bool_()),
-        pa.field("num_latent_frames", pa.int64()),
-        pa.field("latent_height", pa.int64()),
-        pa.field("latent_width", pa.int64()),
-        pa.field("num_audio_latents", pa.int64()),
-    ]
-)
-
-
-def _schema_of(format: Format) -> pa.Schema:
-    fields = [pa.field("id", pa.string()), pa.field("schema_version", pa.string())]
-    for name in COMMON_TENSORS:
-        fields += tensor_fields(name)
-    fields.append(pa.field("text_token_tags", pa.list_(pa.int64())))
-    for name in (VISUAL_ROWS[format], AUDIO_ROWS[format]):
-        fields += tensor_fields(name)
-    fields.append(pa.field("references", pa.list_(_REFERENCE_TYPE)))
-    if format is Format.PACKED:
-        fields.append(pa.field("reference_noise_seed", pa.int64()))
-    fields += [
-        pa.field("file_name", pa.string()),
-        pa.field("caption", pa.string()),
-        pa.field("media_type", pa.string()),
-        pa.field("width", pa.int64()),
-        pa.field("height", pa.int64()),
-        pa.field("num_frames", pa.int64()),
-        pa.field("duration_sec", pa.float64()),
-        pa.field("fps", pa.float64()),
-        pa.field("audio_sample_rate", pa.int64()),
-    ]
-    return pa.schema(fields, metadata={SCHEMA_KEY: format.schema_id.encode()})
-
-
-pyarrow_schema_ref2va = _schema_of(Format.PACKED)
-pyarrow_schema_ref2va_sft = _schema_of(Format.SFT)
-SCHEMAS = {Format.PACKED: pyarrow_schema_ref2va, Format.SFT: pyarrow_schema_ref2va_sft}
+SCHEMAS = {
+    format: plain_schema(columns, {SCHEMA_KEY: format.schema_id.encode()}) for format, columns in RECORD_TABLES.items()
+}
+pyarrow_schema_ref2va = SCHEMAS[Format.PACKED]
+pyarrow_schema_ref2va_sft = SCHEMAS[Format.SFT]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +97,7 @@ def to_row(record: Record) -> dict[str, Any]:
         row |= tensor_cells(name, values)
     row["text_token_tags"] = record.text_token_tags.tolist()
     row["references"] = [
-        {name: getattr(reference, name) for name in _REFERENCE_TYPE.names} for reference in record.references
+        {name: getattr(reference, name) for name in REFERENCE_TYPE.names} for reference in record.references
     ]
     if record.format is Format.PACKED:
         row["reference_noise_seed"] = record.reference_noise_seed
@@ -254,7 +210,7 @@ def row_summary(record: Record) -> dict[str, Any]:
     return {
         "id": record.id,
         "geometry": [record.geometry.width, record.geometry.height, record.geometry.num_frames],
-        "references": [[getattr(reference, name) for name in _REFERENCE_TYPE.names] for reference in record.references],
+        "references": [[getattr(reference, name) for name in REFERENCE_TYPE.names] for reference in record.references],
         "shapes": {name: list(values.shape) for name, values in record.tensors.items()},
     }
 
@@ -322,7 +278,7 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[np.f
     Raises:
         FormatError: see :func:`open_shard` and :func:`tensor_of`.
     """
-    columns = [field.name for name in names for field in tensor_fields(name)]
+    columns = [column.name for name in names for column in tensor_columns(name)]
     with open_shard(path) as shard:
         row = shard.read_row_group(0, columns=columns).to_pylist()[0]
     return {name: tensor_of(row, name) for name in names}

@@ -23,11 +23,10 @@ from muvap_assets.ref2va.contract import (
     ReferenceGeometry,
 )
 from muvap_assets.ref2va.geometry import target_audio_latents, target_video_shape
+from muvap_assets.ref2va.record_columns import AUDIO_ROWS, VISUAL_ROWS
 from muvap_assets.ref2va.records import (
-    AUDIO_ROWS,
     DIGESTS_KEY,
     SUMMARIES_KEY,
-    VISUAL_ROWS,
     Record,
     from_row,
     open_shard,

@@ -1,22 +1,12 @@
 """Fixtures of the ref2va line. Third-party warnings are ignored where they arise, not for the whole suite."""
 
-from pathlib import Path
-
 import pytest
 
 # --- encoder -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny checkpoint, written once a session."""
-    from muvap_assets.ref2va.tiny import write_tiny_checkpoint
-
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
-
-
-@pytest.fixture(scope="session")
-def tiny_spec(tiny_checkpoint: Path):
+def tiny_spec(tiny_checkpoint):
     """How the tests encode: the tiny checkpoint on the CPU."""
     from muvap_assets.ref2va.encoder_spec import EncoderSpec
 

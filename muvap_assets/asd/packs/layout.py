@@ -38,6 +38,7 @@ import numpy as np
 import pyarrow as pa
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
+from muvap_assets.asd.packs.columns import PACK_TABLE
 from muvap_assets.errors import FormatError, Violation, ViolationCode
 from muvap_assets.media.faces import FACE_CONVERSION
 from muvap_assets.publish import write_json
@@ -172,16 +173,7 @@ class PackEntry:
 
 
 _JSON_FIELDS = tuple(field.name for field in fields(PackEntry) if field.name != "shard")
-_ARROW_TYPES = {"str": pa.string(), "int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}
-_NARROW_TYPES = {
-    "shard": pa.int32(),
-    "faces_crc32": pa.uint32(),
-    "audio_crc32": pa.uint32(),
-    "labels_crc32": pa.uint32(),
-}
-ARROW_SCHEMA = pa.schema(
-    [pa.field(f.name, _NARROW_TYPES.get(f.name, _ARROW_TYPES[str(f.type)]), nullable=False) for f in fields(PackEntry)]
-)
+ARROW_SCHEMA = pa.schema([pa.field(column.name, column.type, nullable=False) for column in PACK_TABLE])
 """One column a field of :class:`PackEntry`, none with nulls."""
 
 

@@ -1,0 +1,40 @@
+"""The verb that writes a page about one sample. The domain is imported when it runs, so that ``muvap --help`` is quick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from muvap_assets.cli.ref2va import is_dataset
+
+
+@click.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("name")
+@click.option(
+    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The file to write."
+)
+@click.option("--start-sec", help="Pack: show the sample from this second on, a decimal or a fraction.")
+@click.option("--seconds", help="Pack: show so many seconds of it; the page says that it is a part.")
+def show(folder: Path, name: str, output: Path, start_sec: str | None, seconds: str | None) -> None:
+    """Write a page about one sample, to be opened in a browser: one file, no network.
+
+    FOLDER is a pack and NAME a sample_id: sound, faces, labels and targets on one time axis. Or FOLDER is a published ref2va
+    dataset and NAME a row's id: caption, references, sequence and latents.
+    """
+    from muvap_assets.errors import ConfigError
+    from muvap_assets.pages.document import write_page
+
+    if is_dataset(folder):
+        from muvap_assets.pages.ref2va_row import row_page
+
+        if start_sec is not None or seconds is not None:
+            raise ConfigError("--start-sec, --seconds: given for a ref2va row; required: a pack. Leave them out.")
+        page = row_page(folder, name)
+    else:
+        from muvap_assets.pages.asd_sample import Part, sample_page
+
+        page = sample_page(folder, name, Part.parse(start_sec, seconds))
+    write_page(output, page)
+    click.echo(f"{output}: {len(page.encode()):,} bytes")
