@@ -148,8 +148,9 @@ class _DigestCache:
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["schema"] == _CACHE_SCHEMA:
-                self._known, self._names = dict(stored["files"]), dict(stored["names"])
-        except (OSError, ValueError, LookupError, TypeError):
+                self._known = {key: value for key, value in stored["files"].items() if _are_texts(value, 2)}
+                self._names = {key: value for key, value in stored["names"].items() if _are_texts(value)}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             self._known, self._names = {}, {}  # lost or torn: only the reading is lost with it
 
     def digest(self, path: Path) -> str:
@@ -221,6 +222,10 @@ def _listing_state(folder: Path) -> str:
         return _digest([str(folder), str(folder.stat().st_mtime_ns), *times])
     except OSError:
         return f"{folder} {MISSING}"
+
+
+def _are_texts(value: Any, count: int | None = None) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value) and count in (None, len(value))
 
 
 def _digest(parts: Iterable[str]) -> str:

@@ -42,6 +42,7 @@ from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, file_sha256, write_json
+from muvap_assets.readback import reading
 
 LOUDNESS_CODE_VERSION = "1"
 """Changes whenever the same recordings would give other figures."""
@@ -250,14 +251,9 @@ def read_inputs(folder: Path) -> dict[str, str]:
         FormatError: the provenance is missing or damaged.
     """
     path = folder / PROVENANCE_FILE
-    try:
+    with reading(path, "JSON with the versions of the inputs", "Materialize asd/loudness_index again."):
         inputs = json.loads(path.read_text(encoding="utf-8"))["inputs"]
         return {str(name): str(version) for name, version in inputs.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(
-            f"{path}: unreadable ({type(error).__name__}); required: JSON with the versions of the inputs. "
-            "Materialize asd/loudness_index again."
-        ) from error
 
 
 def verify_loudness_index(folder: Path, clips: Sequence[Clip], policy: Policy) -> list[CheckOutcome]:
@@ -302,18 +298,15 @@ def _portable(audio_path: str, root: Path) -> str:
 
 def _read_rows(folder: Path) -> list[LoudnessStats]:
     path = folder / INDEX_FILE
-    try:
+    with reading(path, "a Parquet file", "Materialize asd/loudness_index again."):
         table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise FormatError(
-            f"{path}: unreadable ({type(error).__name__}); required: a Parquet file. Materialize asd/loudness_index again."
-        ) from error
     if not table.schema.equals(_SCHEMA):
         raise FormatError(
             f"{path}: columns {table.schema.names} of types {[str(kind) for kind in table.schema.types]}; required: "
             f"{_SCHEMA.names} as this version writes them. Materialize asd/loudness_index again."
         )
-    return [LoudnessStats(**row) for row in table.to_pylist()]
+    with reading(path, "whole rows", "Materialize asd/loudness_index again."):
+        return [LoudnessStats(**row) for row in table.to_pylist()]
 
 
 def _check_levels(rows: Sequence[LoudnessStats]) -> CheckOutcome:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from muvap_assets.errors import MediaError, ViolationCode
 
 _NUMBER = r"\s*(-?\d{1,7}(?:\.\d{1,12})?)\s*"
-_LINE = re.compile(rf"\s*(\d{{1,9}})\s*,[^,]*,\s*(-?\d{{1,9}})\s*,{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER},[^,]*")
+_LINE = re.compile(rf"\s*(\d{{1,9}})\s*,[^,]*,\s*(-?\d{{1,9}})\s*,{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER},[^,]*", re.ASCII)
 _SHOWN = 5
 
 

@@ -98,7 +98,7 @@ def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Viola
         return error.violation(path)
     except OSError as error:
         return _unreadable(path, f"it cannot be read ({error.strerror})")
-    except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (ConfigError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         return _unreadable(path, f"a row summary that does not parse ({error!r})")
 
 

@@ -299,7 +299,7 @@ def test_every_bad_recording_is_named_in_one_error(corpus, tmp_path):
 
 
 def test_an_index_that_cannot_be_read_says_why(index, tmp_path):
-    with pytest.raises(FormatError, match=r"unreadable \(FileNotFoundError\); required: a Parquet file"):
+    with pytest.raises(FormatError, match=r"unreadable \(missing\); required: a Parquet file"):
         read_loudness_index(tmp_path)
     with pytest.raises(FormatError, match=r"unreadable \(FileNotFoundError\); required: JSON"):
         read_inputs(tmp_path)

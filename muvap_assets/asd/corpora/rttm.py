@@ -21,7 +21,7 @@ import numpy.typing as npt
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Violation, ViolationCode
 
-_DECIMAL = re.compile(r"\d{1,9}(\.\d{1,12})?")
+_DECIMAL = re.compile(r"\d{1,9}(\.\d{1,12})?", re.ASCII)
 _MIN_FIELDS, _MAX_FIELDS = 8, 10
 
 
