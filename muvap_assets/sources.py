@@ -26,6 +26,7 @@ from muvap_assets.datasets import Datasets
 from muvap_assets.layout import Layout
 from muvap_assets.publish import file_sha256
 from muvap_assets.ref2va.contract import Dataset
+from muvap_assets.ref2va.raw_manifest import read_bounded
 
 LINES = ("asd", "ref2va")
 MISSING = "missing"
@@ -244,14 +245,22 @@ def _options(entry: Any) -> dict[str, Any]:
 def _media_in(manifest: Path) -> Iterator[str]:
     """Every media path in a JSON or JSON Lines text, whatever else is wrong with it."""
     try:
-        text = manifest.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError:
+        text = read_bounded(manifest).decode("utf-8-sig", errors="replace")
+    except (OSError, ValueError):
         return
     try:
         documents = [json.loads(text)]
     except (ValueError, RecursionError):
         documents = [document for line in text.splitlines() if (document := _parsed(line)) is not None]
     yield from _paths_below(documents)
+
+
+def _is_path(text: str) -> bool:
+    """Whether the system takes it as a path at all."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _parsed(text: str) -> Any:
@@ -262,12 +271,12 @@ def _parsed(text: str) -> Any:
 
 
 def _paths_below(value: Any) -> Iterator[str]:
-    if isinstance(value, list):
-        for entry in value:
-            yield from _paths_below(entry)
-    elif isinstance(value, dict):
-        for name, entry in value.items():
-            if name in _MEDIA_KEYS and isinstance(entry, str) and "\0" not in entry:
-                yield entry
-            else:
-                yield from _paths_below(entry)
+    waiting = [value]  # not by recursion: what JSON nests, its reader may follow deeper than a function here
+    while waiting:
+        holder = waiting.pop()
+        if isinstance(holder, list):
+            waiting.extend(reversed(holder))
+        elif isinstance(holder, dict):
+            paths = {name for name in holder if name in _MEDIA_KEYS and isinstance(holder[name], str)}
+            yield from (holder[name] for name in holder if name in paths and _is_path(holder[name]))
+            waiting.extend(holder[name] for name in reversed(holder) if name not in paths)

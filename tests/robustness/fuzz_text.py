@@ -27,8 +27,9 @@ from muvap_assets.asd.prediction_files import read_ground_truth, read_prediction
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.datasets import load_datasets
 from muvap_assets.media.face_boxes import read_face_boxes
-from muvap_assets.ref2va.contract import DatasetOptions
+from muvap_assets.ref2va.contract import Dataset, DatasetOptions
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
+from muvap_assets.sources import dataset_source
 
 TSV = (
     "sample_id\taudio_path\tvisual_path\tsource_fps\tlabels\tstart_sec\tvisual_kind\taudio_sample_rate\tboxes_path\t"
@@ -193,6 +194,7 @@ def _raw(folder: Path) -> Prepared:
         raw_row("c", references=[{"type": "image", "image": "picture.png"}, {"type": "audio", "audio": "voice.wav"}]),
     ]
     options = DatasetOptions(width=64, height=32, num_frames=22)
+    source = dataset_source(Dataset(name="clips", manifest=path, options=options), {})
 
     def make(rng: random.Random) -> Iterable[tuple[Path, bytes]]:
         value = document(rng, rows)
@@ -212,6 +214,8 @@ def _raw(folder: Path) -> Prepared:
 
     def run() -> bool:
         manifest = read_raw_manifest(path, options)
+        for name in source.media():  # what watches the source reads the same text
+            os.fsencode(name)
         return check_violations(manifest.violations)
 
     path.write_text(json.dumps(rows), encoding="utf-8")
