@@ -11,6 +11,7 @@ Source: the layout MSDWild ships its boxes in.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -72,6 +73,8 @@ def read_face_boxes(path: Path) -> BoxListing:
     records: list[tuple[int, int, float, float, float, float]] = []
     broken: list[tuple[int, str]] = []
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+            raise OSError(errno.EINVAL, "not a regular file")
         with path.open(encoding="utf-8-sig", errors="replace") as stream:
             for number, line in enumerate(WholeLines(stream, _MAX_LINE_CHARACTERS), 1):
                 match = _LINE.fullmatch(line.rstrip("\r\n"))

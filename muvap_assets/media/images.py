@@ -19,6 +19,9 @@ from PIL import Image, ImageOps
 from muvap_assets.errors import MediaError, ViolationCode
 
 PROBE = f"image 1, pillow {PIL.__version__}"
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
+"""What Pillow decodes by itself. It knows more, of which some start another program: a PostScript file runs Ghostscript."""
+
 BACKGROUND = (255, 255, 255, 255)
 MAX_PIXELS = 89_478_485  # Pillow's own bomb limit: a quarter of a gigabyte of RGB; refused here instead of warned about
 
@@ -40,7 +43,7 @@ def read_image(path: Path) -> Image.Image:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            opened = Image.open(path)
+            opened = Image.open(path, formats=FORMATS)
         with opened:
             _require_plain(opened, path)
             opened.load()

@@ -13,7 +13,7 @@ import numpy as np
 import soundfile
 from fuzz_engine import Prepared, Target, check_violations
 from fuzz_mutations import damaged, document, json_bytes, table
-from media_makers import raw_row
+from media_makers import raw_row, tone, write_video
 from msdwild_files import write_msdwild
 
 from muvap_assets.asd.contract import Corpus
@@ -66,11 +66,14 @@ def _corpus(folder: Path) -> Prepared:
     rng = np.random.default_rng(0)
     soundfile.write(folder / "sound.wav", rng.normal(0, 0.1, 16_000), 16_000)
     np.save(folder / "sound.npy", rng.normal(0, 0.1, 16_000).astype(np.float32))
-    np.save(folder / "faces.npy", rng.integers(0, 255, (5, 4, 4), np.uint8))
+    np.save(folder / "faces.npy", rng.integers(0, 255, (5, 112, 112), np.uint8))
     (folder / "loop").symlink_to("loop")
     os.mkfifo(folder / "pipe.wav")
     path = folder / "train.tsv"
     text = "".join(TSV.splitlines(keepends=True)[:3])
+    write_video(folder / "video.mp4", frames=5, fps=25, size=(32, 32), sound=tone(3200, 1, 16_000), rate=16_000)
+    (folder / "boxes.csv").write_text("".join(f"{frame},face,0,2,2,14,14,0\n" for frame in range(5)))
+    text += "four\tvideo.mp4\tvideo.mp4\t25\t[0,0,1,1,0]\t0\tvideo_boxes\t\tboxes.csv\t0\t0\t\t\t\tv4\n"
     corpus = Corpus(name="c", source=TsvCorpus(kind="tsv", manifest=path), dataset="d")
 
     def run() -> bool:
@@ -83,7 +86,7 @@ def _corpus(folder: Path) -> Prepared:
         if rng.random() < 0.7:
             return plain(rng)
         name = rng.choice(("loop", "loop/x", "pipe.wav", "..", "/dev/zero", "/dev/null", "a" * 300, "b/" * 3000, "faces.npy/x"))
-        return [(path, text.replace(rng.choice(("sound.wav", "sound.npy", "faces.npy")), name).encode())]
+        return [(path, text.replace(rng.choice(("sound.wav", "sound.npy", "faces.npy", "boxes.csv", "video.mp4")), name).encode())]
 
     return Prepared(make, run)
 
