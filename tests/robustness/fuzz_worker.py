@@ -14,7 +14,7 @@ import warnings
 from pathlib import Path
 
 from fuzz_artifacts import ARTIFACT_TARGETS
-from fuzz_engine import SEED, Progress, Report, case_random, hold_process, report_json, run_target
+from fuzz_engine import NAMES, SEED, Progress, Report, case_random, hold_process, report_json, run_target
 from fuzz_media import MEDIA_TARGETS
 from fuzz_text import TEXT_TARGETS
 
@@ -23,6 +23,8 @@ TARGETS = {target.name: target for target in (*TEXT_TARGETS, *MEDIA_TARGETS, *AR
 
 def main() -> int:
     """Run what the command line names."""
+    if set(NAMES) != set(TARGETS):
+        raise SystemExit(f"fuzz_engine.NAMES and the targets differ: {set(NAMES) ^ set(TARGETS)}")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("targets", nargs="+", choices=sorted(TARGETS))
     parser.add_argument("--seed", type=int, default=SEED)
