@@ -21,7 +21,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +30,7 @@ from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
 from muvap_assets.journal import exclusively, record
 from muvap_assets.layout import Artifact
+from muvap_assets.threads import thread_pool
 
 T = TypeVar("T")
 VERSION_LENGTH = 16
@@ -204,7 +204,7 @@ def content_version(folder: Path, location_dependent: Collection[str] = ()) -> s
     if not files:
         raise PublishError(f"{folder}: nothing to publish, at least one file is required. The build wrote nothing.")
     digest = hashlib.sha256()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with thread_pool(os.cpu_count()) as pool:
         for path, file_digest in zip(files, pool.map(file_sha256, files), strict=True):
             digest.update(f"{path.relative_to(folder).as_posix()}\0{file_digest}\n".encode())
     return digest.hexdigest()[:VERSION_LENGTH]

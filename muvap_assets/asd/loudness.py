@@ -15,7 +15,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
@@ -43,6 +42,7 @@ from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, file_sha256, write_json
 from muvap_assets.readback import reading
+from muvap_assets.threads import thread_pool
 
 LOUDNESS_CODE_VERSION = "1"
 """Changes whenever the same recordings would give other figures."""
@@ -206,7 +206,7 @@ def build_loudness_index(
         load_video_decoder()
     rows: list[LoudnessStats] = []
     violations: list[Violation] = []
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with thread_pool(workers or os.cpu_count()) as pool:
         results = pool.map(lambda clip: _measured(clip, root), recordings.values())
         for clip, result in zip(recordings.values(), results, strict=True):
             if isinstance(result, LoudnessStats):

@@ -26,7 +26,9 @@ from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.text_lines import LineTooLong, WholeLines
 
 _NUMBER = r"\s*(-?\d{1,7}(?:\.\d{1,12})?)\s*"
-_LINE = re.compile(rf"\s*(\d{{1,9}})\s*,[^,]*,\s*(-?\d{{1,9}})\s*,{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER},[^,]*", re.ASCII)
+_LINE = re.compile(
+    rf"\s*(\d{{1,9}})\s*,[^,]*,\s*(-?\d{{1,9}})\s*,{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER},[^,]*", re.ASCII
+)
 _SHOWN = 5
 _MAX_LINE_CHARACTERS = 100_000
 

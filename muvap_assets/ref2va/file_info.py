@@ -60,7 +60,7 @@ def _require_modest(stream: BinaryIO) -> None:
     """Refuse a place in the memo beyond the file's own length: the unpickler would clear as much memory as it names."""
     size = os.fstat(stream.fileno()).st_size
     for operation, argument, _ in pickletools.genops(stream):
-        if operation.name in _MEMO_PLACES and argument > size:
+        if operation.name in _MEMO_PLACES and (argument is None or argument > size):
             raise pickle.UnpicklingError(f"memo place {argument} in a file of {size} bytes")
     stream.seek(0)
 

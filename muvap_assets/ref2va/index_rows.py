@@ -217,7 +217,9 @@ def _values_fault(table: pa.Table) -> str | None:
     """What no index written here holds: a null, a count below zero or out of all measure, a path that is no shard's."""
     references = table.column("references").combine_chunks()
     columns = {name: table.column(name) for name in table.schema.names}
-    columns |= dict(zip((f"references.{name}" for name in _REFERENCE_FIELDS), references.flatten().flatten(), strict=True))
+    columns |= dict(
+        zip((f"references.{name}" for name in _REFERENCE_FIELDS), references.flatten().flatten(), strict=True)
+    )
     columns["an entry of references"] = references.flatten()
     if not table.num_rows:
         return "no row"

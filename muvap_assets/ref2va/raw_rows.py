@@ -136,7 +136,9 @@ class _Reader:
             ),
         ):
             for name in names:
-                self.findings.add(code, f"{prefix}{printable(name)}", found=found, required=f"keys {', '.join(keys)}", hint=hint)
+                self.findings.add(
+                    code, f"{prefix}{printable(name)}", found=found, required=f"keys {', '.join(keys)}", hint=hint
+                )
         return True
 
     def check_schema(self, value: Mapping[str, Any]) -> None:

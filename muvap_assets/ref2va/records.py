@@ -173,7 +173,9 @@ def from_row(row: Mapping[str, Any]) -> Record:
         ConfigError: the geometry is off the lattice.
     """
     if missing := sorted(name for name, value in row.items() if _holds_null(value)):
-        raise FormatError(f"row {row.get('id')}: null in {', '.join(missing)}, required is a value. Encode the row again.")
+        raise FormatError(
+            f"row {row.get('id')}: null in {', '.join(missing)}, required is a value. Encode the row again."
+        )
     formats = {format.schema_id: format for format in Format}
     format = formats.get(row["schema_version"])
     if format is None:

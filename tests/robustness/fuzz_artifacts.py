@@ -33,8 +33,8 @@ from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.packs.report import report_pack
 from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.asd.packs.verify import verify_pack
-from muvap_assets.asd.tracks import Tracks
 from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.asd.tracks import Tracks
 from muvap_assets.errors import MuvapError, Violation
 from muvap_assets.journal import events
 from muvap_assets.layout import Artifact, Layout
@@ -54,7 +54,20 @@ from muvap_assets.version_diff import diff_versions
 from muvap_assets.versions import roll_back, standing_versions
 
 _INTS = (0, 1, -1, 2, 5, 7, 255, 2**31 - 1, 2**31, 2**62, 2**63 - 1, -(2**63), None)
-_TEXTS = ("", "..", "../../etc/passwd", "/etc/passwd", "a\0b", "x" * 400, "float32", "float16", "object", "1/0", "1e999", None)
+_TEXTS = (
+    "",
+    "..",
+    "../../etc/passwd",
+    "/etc/passwd",
+    "a\0b",
+    "x" * 400,
+    "float32",
+    "float16",
+    "object",
+    "1/0",
+    "1e999",
+    None,
+)
 
 
 def _typed(rng: random.Random, kind: pa.DataType, value: Any) -> Any:
@@ -68,28 +81,26 @@ def _typed(rng: random.Random, kind: pa.DataType, value: Any) -> Any:
         return rng.choice([n for n in _INTS if n is None or info.min <= n <= info.max])
     if pa.types.is_floating(kind):
         return rng.choice((0.0, -1.0, 1e308, float("nan"), float("inf"), 24.0, None))
-    if pa.types.is_boolean(kind):
-        return rng.choice((True, False, None))
     if pa.types.is_list(kind):
-        items = list(value or [])
-        match rng.randrange(5):
-            case 0:
-                return None
-            case 1:
-                return []
-            case 2:
-                return [*items, *items]
-            case _:
-                if items:
-                    place = rng.randrange(len(items))
-                    items[place] = _typed(rng, kind.value_type, items[place])
-                return items
-    if pa.types.is_struct(kind):
-        if value is None or rng.random() < 0.15:
-            return None
+        return _typed_list(rng, kind, list(value or []))
+    if pa.types.is_struct(kind) and value is not None and rng.random() < 0.85:
         field = rng.choice(list(kind))
         return {**value, field.name: _typed(rng, field.type, value[field.name])}
-    return None
+    return rng.choice((True, False, None)) if pa.types.is_boolean(kind) else None
+
+
+def _typed_list(rng: random.Random, kind: pa.DataType, items: list[Any]) -> list[Any] | None:
+    match rng.randrange(5):
+        case 0:
+            return None
+        case 1:
+            return []
+        case 2:
+            return [*items, *items]
+    if items:
+        place = rng.randrange(len(items))
+        items[place] = _typed(rng, kind.value_type, items[place])
+    return items
 
 
 def _one_column(rng: random.Random, table: pa.Table) -> pa.Table:
@@ -339,7 +350,18 @@ def _versions(folder: Path) -> Prepared:
     loudness = layout.asd_loudness_index("talks").current.resolve()
     encoded = folder / "root" / "ref2va" / "encoded"
     encoded.mkdir(parents=True)
-    rows = [{"id": name, "row": 1, "key": "0" * 64, "sha256": "0" * 64, "bucket": "b", "text_tokens": 3, "sequence_length": 9} for name in "ab"]
+    rows = [
+        {
+            "id": name,
+            "row": 1,
+            "key": "0" * 64,
+            "sha256": "0" * 64,
+            "bucket": "b",
+            "text_tokens": 3,
+            "sequence_length": 9,
+        }
+        for name in "ab"
+    ]
     (encoded / "rows.json").write_text(json.dumps(rows))
     copies = {}
     for place in (manifest, loudness, encoded):

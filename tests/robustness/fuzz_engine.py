@@ -26,7 +26,17 @@ from muvap_assets.errors import MuvapError, Violation
 
 SEED = 20_261_130
 NAMES = (
-    *("corpus", "datasets_yaml", "digest_cache", "face_boxes", "file_info", "flac", "frame_rate", "index_arrow", "journal"),
+    *(
+        "corpus",
+        "datasets_yaml",
+        "digest_cache",
+        "face_boxes",
+        "file_info",
+        "flac",
+        "frame_rate",
+        "index_arrow",
+        "journal",
+    ),
     *("jpeg", "loader_csv", "mp4", "msdwild", "npy_faces", "npy_sound", "original_csv", "pack", "png", "predictions"),
     *("raw_manifest", "rttm", "shard", "dataset", "tsv", "versions", "wav"),
 )
@@ -169,7 +179,7 @@ def _guarded(prepared: Prepared, report: Report) -> tuple[str, str, str] | None:
             return "message", f"an error that is no text ({fault})", traceback.format_exc(limit=-6)
     except Hung as error:
         return "hang", str(error), traceback.format_exc(limit=-12)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
+    except BaseException as error:
         return type(error).__name__, str(error)[:300], traceback.format_exc(limit=-8)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
@@ -196,7 +206,15 @@ def _keep(report: Report, failure: tuple[str, str, str], case: int, files: list[
     if len(report.failures) < KEPT:
         shown = {path.name: content[:100].hex() for path, content in files}
         report.failures.append(
-            {"case": case, "kind": kind, "message": message, "place": place, "trace": trace, "times": 1, "begins": shown}
+            {
+                "case": case,
+                "kind": kind,
+                "message": message,
+                "place": place,
+                "trace": trace,
+                "times": 1,
+                "begins": shown,
+            }
         )
 
 

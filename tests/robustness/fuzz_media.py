@@ -28,7 +28,9 @@ from muvap_assets.media.video_faces import declared_rate, grey_picture, open_vid
 Mutation = Callable[[random.Random, bytes], bytes]
 
 
-def _file_target(path: Path, seeds: Mapping[str, bytes], structured: Mutation, run: Callable[[], bool], share: float = 0.5) -> Prepared:
+def _file_target(
+    path: Path, seeds: Mapping[str, bytes], structured: Mutation, run: Callable[[], bool], share: float = 0.5
+) -> Prepared:
     """Cases of one file, from several valid ones; ``share`` of them are lies in its structure, the others blind damage."""
     names = sorted(seeds)
     path.write_bytes(seeds[names[0]])
@@ -152,7 +154,12 @@ def _flac(folder: Path) -> Prepared:
 def _pictures(kind: str) -> dict[str, bytes]:
     rng = np.random.default_rng(0)
     colour = Image.fromarray(rng.integers(0, 255, (12, 10, 3), np.uint8))
-    made = {"colour": colour, "grey": colour.convert("L"), "palette": colour.convert("P"), "alpha": colour.convert("RGBA")}
+    made = {
+        "colour": colour,
+        "grey": colour.convert("L"),
+        "palette": colour.convert("P"),
+        "alpha": colour.convert("RGBA"),
+    }
     seeds = {}
     for name, image in made.items():
         if kind == "JPEG" and name in ("palette", "alpha"):

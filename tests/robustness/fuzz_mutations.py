@@ -110,29 +110,37 @@ def table(rng: random.Random, text: str, delimiter: str) -> bytes:
     rows = [line.split(delimiter) for line in text.splitlines()]
     for _ in range(rng.choice((1, 1, 2, 3))):
         row = rng.choice(rows)
-        place = rng.randrange(len(row)) if row else 0
-        match rng.randrange(10):
-            case 0 | 1 | 2 | 3:
-                if row:
-                    row[place] = rng.choice(NASTY_TEXTS)
-            case 4:
-                if row:
-                    row[place] = row[place].replace(rng.choice("0123456789.,[]_:/") or "0", rng.choice(NASTY_TEXTS), 1)
-            case 5:
-                if row:
-                    row[place] = f'"{row[place]}' + rng.choice(('"', "", '""'))
-            case 6:
-                row.insert(place, rng.choice(NASTY_TEXTS))
-            case 7:
-                if row:
-                    del row[place]
-            case 8:
-                rows.insert(rng.randrange(len(rows)), list(rng.choice(rows)))
-            case 9:
-                rows.remove(row) if len(rows) > 1 else None
+        if rng.random() < 0.2:
+            _wrong_rows(rng, rows, row)
+        else:
+            _wrong_field(rng, row)
     ending = rng.choice(("\n", "\n", "\n", "\r\n", "\r"))
     content = ending.join(delimiter.join(row) for row in rows).encode("utf-8", "surrogatepass")
     return damaged(rng, content) if rng.random() < 0.2 else content
+
+
+def _wrong_rows(rng: random.Random, rows: list[list[str]], row: list[str]) -> None:
+    if rng.random() < 0.5 or len(rows) == 1:
+        rows.insert(rng.randrange(len(rows)), list(rng.choice(rows)))
+    else:
+        rows.remove(row)
+
+
+def _wrong_field(rng: random.Random, row: list[str]) -> None:
+    if not row:
+        row.append(rng.choice(NASTY_TEXTS))
+    place = rng.randrange(len(row))
+    match rng.randrange(8):
+        case 0 | 1 | 2 | 3:
+            row[place] = rng.choice(NASTY_TEXTS)
+        case 4:
+            row[place] = row[place].replace(rng.choice("0123456789.,[]_:/"), rng.choice(NASTY_TEXTS), 1)
+        case 5:
+            row[place] = f'"{row[place]}' + rng.choice(('"', "", '""'))
+        case 6:
+            row.insert(place, rng.choice(NASTY_TEXTS))
+        case 7:
+            del row[place]
 
 
 def document(rng: random.Random, value: Any) -> Any:
@@ -207,28 +215,42 @@ def riff(rng: random.Random, data: bytes) -> bytes:
         at += 8 + size + size % 2
     form = bytearray(data[:12])
     for _ in range(rng.choice((1, 1, 2))):
-        chunk = rng.choice(chunks)
-        match rng.randrange(7):
-            case 0:
-                chunk[1] = rng.choice(LIES) & 0xFFFFFFFF
-            case 1:
-                size = rng.choice((2, 4))
-                if len(chunk[2]) >= size:
-                    place = rng.randrange(0, len(chunk[2]) - size + 1, 2)
-                    chunk[2][place : place + size] = lie(rng, size)
-            case 2:
-                chunks.insert(rng.randrange(len(chunks)), [*chunk[:2], bytearray(chunk[2])])
-            case 3:
-                if len(chunks) > 1:
-                    chunks.remove(chunk)
-            case 4:
-                rng.shuffle(chunks)
-            case 5:
-                chunk[0] = rng.choice((b"fmt ", b"data", b"fact", b"LIST", b"ds64", b"cue ", b"smpl", rng.randbytes(4)))
-            case 6:
-                form[:4], form[4:8] = rng.choice((b"RIFF", b"RF64", b"RIFX")), lie(rng, 4)
-    body = b"".join(name + struct.pack("<I", size) + bytes(content) + bytes(len(content) % 2) for name, size, content in chunks)
-    return bytes(form) + body
+        if rng.random() < 0.15:
+            form[:4], form[4:8] = rng.choice((b"RIFF", b"RF64", b"RIFX")), lie(rng, 4)
+        elif rng.random() < 0.4:
+            _wrong_order(rng, chunks)
+        else:
+            _wrong_chunk(rng, rng.choice(chunks))
+    return bytes(form) + b"".join(
+        name + struct.pack("<I", size) + bytes(content) + bytes(len(content) % 2) for name, size, content in chunks
+    )
+
+
+def _wrong_chunk(rng: random.Random, chunk: list[Any]) -> None:
+    match rng.randrange(3):
+        case 0:
+            chunk[1] = rng.choice(LIES) & 0xFFFFFFFF
+        case 1:
+            size = rng.choice((2, 4))
+            if len(chunk[2]) >= size:
+                place = rng.randrange(0, len(chunk[2]) - size + 1, 2)
+                chunk[2][place : place + size] = lie(rng, size)
+        case 2:
+            chunk[0] = rng.choice((b"fmt ", b"data", b"fact", b"LIST", b"ds64", b"cue ", b"smpl", rng.randbytes(4)))
+
+
+def _wrong_order(rng: random.Random, chunks: list[list[Any]]) -> None:
+    match rng.randrange(3):
+        case 0:
+            chunks.insert(rng.randrange(len(chunks)), copy.deepcopy(rng.choice(chunks)))
+        case 1:
+            rng.shuffle(chunks)
+        case 2:
+            if len(chunks) > 1:
+                chunks.remove(rng.choice(chunks))
+
+
+_PNG_NAMES = (b"tRNS", b"PLTE", b"iCCP", b"eXIf", b"acTL", b"fcTL", b"zTXt", b"iTXt", b"IDAT", b"IHDR")
 
 
 def png(rng: random.Random, data: bytes) -> bytes:
@@ -236,30 +258,28 @@ def png(rng: random.Random, data: bytes) -> bytes:
     chunks, at = [], 8
     while at + 8 <= len(data):
         size = struct.unpack_from(">I", data, at)[0]
-        chunks.append([data[at + 4 : at + 8], bytearray(data[at + 8 : at + 8 + size])])
+        chunks.append([data[at + 4 : at + 8], size, bytearray(data[at + 8 : at + 8 + size])])
         at += 12 + size
     for _ in range(rng.choice((1, 1, 2))):
-        chunk = rng.choice(chunks)
+        chunk, head = rng.choice(chunks), chunks[0][2]
         match rng.randrange(6):
-            case 0:
-                if chunks[0][0] == b"IHDR" and len(chunks[0][1]) >= 13:
-                    place = rng.choice((0, 4))
-                    chunks[0][1][place : place + 4] = struct.pack(">I", rng.choice(LIES) & 0xFFFFFFFF)
-            case 1:
-                if chunks[0][0] == b"IHDR" and len(chunks[0][1]) >= 13:
-                    chunks[0][1][rng.randrange(8, 13)] = rng.randrange(20)
+            case 0:  # width or height
+                place = rng.choice((0, 4))
+                head[place : place + 4] = struct.pack(">I", rng.choice(LIES) & 0xFFFFFFFF)
+            case 1:  # depth, colour, compression, filter, interlace
+                place = rng.randrange(8, 13)
+                head[place : place + 1] = bytes([rng.randrange(20)])
             case 2:
-                _flip(rng, chunk[1])
+                _flip(rng, chunk[2])
             case 3:
-                chunks.insert(rng.randint(0, len(chunks)), [rng.choice((b"tRNS", b"PLTE", b"iCCP", b"eXIf", b"acTL", b"fcTL", b"zTXt", b"iTXt", chunk[0])), bytearray(chunk[1])])
+                _lie(rng, chunk[2])
             case 4:
-                if len(chunks) > 1:
-                    chunks.remove(chunk)
+                chunk[0] = rng.choice(_PNG_NAMES)
             case 5:
-                _lie(rng, chunk[1])
+                _wrong_order(rng, chunks)
     return data[:8] + b"".join(
         struct.pack(">I", len(body)) + name + bytes(body) + struct.pack(">I", zlib.crc32(name + bytes(body)))
-        for name, body in chunks
+        for name, _, body in chunks
     )
 
 
@@ -298,7 +318,7 @@ def mp4(rng: random.Random, data: bytes) -> bytes:
     content = bytearray(data)
     boxes = list(_walk(data, 0, len(data)))
     for _ in range(rng.choice((1, 1, 2, 3))):
-        at, size, name = rng.choice(boxes)
+        at, size, _ = rng.choice(boxes)
         match rng.randrange(6):
             case 0:
                 content[at : at + 4] = lie(rng, 4)
@@ -306,7 +326,7 @@ def mp4(rng: random.Random, data: bytes) -> bytes:
                 content[at + 4 : at + 8] = rng.choice(boxes)[2]
             case _:
                 leaves = [box for box in boxes if box[2] not in _BOXES and box[2] != b"mdat" and box[1] >= 12] or boxes
-                at, size, name = rng.choice(leaves)
+                at, size, _ = rng.choice(leaves)
                 width = rng.choice((2, 4, 4, 4, 8))
                 place = at + 8 + rng.randrange(0, max(size - 8, 2), 2)
                 content[place : place + width] = lie(rng, width)
@@ -325,17 +345,52 @@ def _walk(data: bytes, at: int, stop: int) -> Any:
 
 
 _NPY_TOKENS = (
-    *("'|u1'", "'<i2'", "'>f8'", "'|O'", "'<U9999999'", "'V0'", "'S2147483647'", "'M8[s]'", "'i4,i4'", "'(2,3)i4'", "'f2'"),
-    *("'('", "'<f16'", "'?'", "'c16'", "'a5'", "'|b1'", "'m8'", "''", "'u9'", "'8i1'", "'(99999999,)u1'", "'O8'", "'B'"),
+    *(
+        "'|u1'",
+        "'<i2'",
+        "'>f8'",
+        "'|O'",
+        "'<U9999999'",
+        "'V0'",
+        "'S2147483647'",
+        "'M8[s]'",
+        "'i4,i4'",
+        "'(2,3)i4'",
+        "'f2'",
+    ),
+    *(
+        "'('",
+        "'<f16'",
+        "'?'",
+        "'c16'",
+        "'a5'",
+        "'|b1'",
+        "'m8'",
+        "''",
+        "'u9'",
+        "'8i1'",
+        "'(99999999,)u1'",
+        "'O8'",
+        "'B'",
+    ),
     *("'u1' 'i2'", "[('a', '<i2')]", "True", "False", "None", "(0,)", "()", "(1,)", "(3)", "(2, 3, 4)", "(-1, 2, 2)"),
-    *("(99999999999999999,)", "(1, 999999999999, 999999999999)", "(1L, 2L)", "(1e9,)", "(2, 0, 4)", "(" + "1," * 70 + ")"),
+    *(
+        "(99999999999999999,)",
+        "(1, 999999999999, 999999999999)",
+        "(1L, 2L)",
+        "(1e9,)",
+        "(2, 0, 4)",
+        "(" + "1," * 70 + ")",
+    ),
     *("__import__('os')", "{" * 100, "'descr'", "'shape'", "lambda: 0"),
 )
 
 
 def npy(rng: random.Random, data: bytes) -> bytes:
     """A ``.npy`` whose header names another type, shape or order, or lies about its own length."""
-    start, length = (10, struct.unpack_from("<H", data, 8)[0]) if data[6] == 1 else (12, struct.unpack_from("<I", data, 8)[0])
+    start, length = (
+        (10, struct.unpack_from("<H", data, 8)[0]) if data[6] == 1 else (12, struct.unpack_from("<I", data, 8)[0])
+    )
     text = data[start : start + length].decode("latin-1")
     for _ in range(rng.choice((1, 1, 2))):
         tokens = list(re.finditer(r"'[^']*'|True|False|\([^)]*\)|\d+", text))
@@ -347,7 +402,9 @@ def npy(rng: random.Random, data: bytes) -> bytes:
         case 0:
             prefix = data[:8] + lie(rng, start - 8)
         case 1:
-            prefix = b"\x93NUMPY" + bytes([rng.randrange(5), rng.randrange(3)]) + struct.pack("<H", len(header) & 0xFFFF)
+            prefix = (
+                b"\x93NUMPY" + bytes([rng.randrange(5), rng.randrange(3)]) + struct.pack("<H", len(header) & 0xFFFF)
+            )
         case _:
             prefix = data[:8] + (len(header) & ((1 << 8 * (start - 8)) - 1)).to_bytes(start - 8, "little")
     return prefix + header + data[start + length :]
@@ -370,13 +427,74 @@ def flac(rng: random.Random, data: bytes) -> bytes:
 
 
 _OPCODES = (
-    *(b"c" + b"os\nsystem\n", b"\x93", b"\x8c\x02os\x8c\x06system\x93", b"R", b"o", b"i" + b"os\nsystem\n", b"b", b"\x81"),
-    *(b"\x92", b"Q", b"Ppid\n", b"\x82\x01", b"\x84\xff\xff\xff\x7f", b"\x85", b"\x86", b"\x87", b"t", b"l", b"d", b"}"),
-    *(b"]", b"(", b")", b"0", b"1", b"2", b"a", b"e", b"s", b"u", b"\x8f", b"\x90", b"\x91", b"N", b"\x88", b"\x89", b"."),
-    *(b"r\xff\xff\xff\x7f", b"q\xff", b"p2147483647\n", b"p99999999999\n", b"j\xff\xff\xff\x7f", b"h\x05", b"g7\n", b"\x94"),
-    *(b"\x8d" + b"\xff" * 7 + b"\x7f", b"\x8e" + b"\xff" * 7 + b"\x0f", b"\x96" + b"\xff\xff\xff\xff\x0f\0\0\0", b"\x97"),
+    *(
+        b"c" + b"os\nsystem\n",
+        b"\x93",
+        b"\x8c\x02os\x8c\x06system\x93",
+        b"R",
+        b"o",
+        b"i" + b"os\nsystem\n",
+        b"b",
+        b"\x81",
+    ),
+    *(
+        b"\x92",
+        b"Q",
+        b"Ppid\n",
+        b"\x82\x01",
+        b"\x84\xff\xff\xff\x7f",
+        b"\x85",
+        b"\x86",
+        b"\x87",
+        b"t",
+        b"l",
+        b"d",
+        b"}",
+    ),
+    *(
+        b"]",
+        b"(",
+        b")",
+        b"0",
+        b"1",
+        b"2",
+        b"a",
+        b"e",
+        b"s",
+        b"u",
+        b"\x8f",
+        b"\x90",
+        b"\x91",
+        b"N",
+        b"\x88",
+        b"\x89",
+        b".",
+    ),
+    *(
+        b"r\xff\xff\xff\x7f",
+        b"q\xff",
+        b"p2147483647\n",
+        b"p99999999999\n",
+        b"j\xff\xff\xff\x7f",
+        b"h\x05",
+        b"g7\n",
+        b"\x94",
+    ),
+    *(
+        b"\x8d" + b"\xff" * 7 + b"\x7f",
+        b"\x8e" + b"\xff" * 7 + b"\x0f",
+        b"\x96" + b"\xff\xff\xff\xff\x0f\0\0\0",
+        b"\x97",
+    ),
     *(b"X\xff\xff\xff\x7f", b"T\xff\xff\xff\x7f", b"B\xff\xff\xff\x7f", b"\x95" + b"\xff" * 8, b"\x8b\xff\xff\xff\x7f"),
-    *(b"I" + b"9" * 5000 + b"\n", b"L" + b"9" * 5000 + b"L\n", b"F1e999\n", b"V\\ud800\n", b"S'a'\n", b"J\xff\xff\xff\xff"),
+    *(
+        b"I" + b"9" * 5000 + b"\n",
+        b"L" + b"9" * 5000 + b"L\n",
+        b"F1e999\n",
+        b"V\\ud800\n",
+        b"S'a'\n",
+        b"J\xff\xff\xff\xff",
+    ),
     *(b"K\x01", b"M\x01\x00", b"G\x7f\xf0\0\0\0\0\0\0", b"\x80\x05", b"\x80\xff", b"C\x01a", b"U\x01a", b"\x98"),
 )
 

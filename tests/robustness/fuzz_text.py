@@ -85,8 +85,17 @@ def _corpus(folder: Path) -> Prepared:
     def make(rng: random.Random) -> Iterable[tuple[Path, bytes]]:
         if rng.random() < 0.7:
             return plain(rng)
-        name = rng.choice(("loop", "loop/x", "pipe.wav", "..", "/dev/zero", "/dev/null", "a" * 300, "b/" * 3000, "faces.npy/x"))
-        return [(path, text.replace(rng.choice(("sound.wav", "sound.npy", "faces.npy", "boxes.csv", "video.mp4")), name).encode())]
+        name = rng.choice(
+            ("loop", "loop/x", "pipe.wav", "..", "/dev/zero", "/dev/null", "a" * 300, "b/" * 3000, "faces.npy/x")
+        )
+        return [
+            (
+                path,
+                text.replace(
+                    rng.choice(("sound.wav", "sound.npy", "faces.npy", "boxes.csv", "video.mp4")), name
+                ).encode(),
+            )
+        ]
 
     return Prepared(make, run)
 
@@ -129,7 +138,8 @@ def _loader(folder: Path) -> Prepared:
 
 def _original(folder: Path) -> Prepared:
     path = folder / "orig.csv"
-    header = "video_id,frame_timestamp,entity_box_x1,entity_box_y1,entity_box_x2,entity_box_y2,label,entity_id,label_id,instance_id\n"
+    boxes = ",".join(f"entity_box_{corner}" for corner in ("x1", "y1", "x2", "y2"))
+    header = f"video_id,frame_timestamp,{boxes},label,entity_id,label_id,instance_id\n"
     rows = "".join(f"v,{i / 25},0.1,0.2,0.3,0.4,NOT_SPEAKING,v_0_1:{i % 2},0,i\n" for i in range(6))
 
     def run() -> bool:
@@ -178,7 +188,12 @@ def _msdwild(folder: Path) -> Prepared:
             if path != chosen:
                 yield path, text.encode()
             else:
-                yield path, damaged(rng, text.encode()) if rng.random() < 0.3 else table(rng, text, "," if path.suffix == ".csv" else " ")
+                yield (
+                    path,
+                    damaged(rng, text.encode())
+                    if rng.random() < 0.3
+                    else table(rng, text, "," if path.suffix == ".csv" else " "),
+                )
 
     def run() -> bool:
         return check_violations(corpus.read().violations)
@@ -193,7 +208,18 @@ def _raw(folder: Path) -> Prepared:
     (folder / "loop").symlink_to("loop")
     rows = [
         raw_row("a", target_geometry={"width": 64, "height": 32, "num_frames": 22}),
-        raw_row("b", references=[{"type": "video_audio", "video": "target.mov", "audio": "voice.wav", "fps": "30000/1001", "sample_rate": 16_000}]),
+        raw_row(
+            "b",
+            references=[
+                {
+                    "type": "video_audio",
+                    "video": "target.mov",
+                    "audio": "voice.wav",
+                    "fps": "30000/1001",
+                    "sample_rate": 16_000,
+                }
+            ],
+        ),
         raw_row("c", references=[{"type": "image", "image": "picture.png"}, {"type": "audio", "audio": "voice.wav"}]),
     ]
     options = DatasetOptions(width=64, height=32, num_frames=22)
@@ -228,17 +254,72 @@ def _raw(folder: Path) -> Prepared:
 DATASETS = {
     "nightly_cron": "0 3 * * *",
     "corpora": {
-        "talks": {"kind": "tsv", "manifest": "talks/train.tsv", "on_violation": "quarantine", "max_missing_audio_share": 0.2},
+        "talks": {
+            "kind": "tsv",
+            "manifest": "talks/train.tsv",
+            "on_violation": "quarantine",
+            "max_missing_audio_share": 0.2,
+        },
         "ava_train": {"kind": "ava", "root": "$HOME/ava", "split": "train", "dataset": "ava", "max_age_hours": 24},
         "wild": {"kind": "msdwild", "root": "wild", "window_sec": 30, "overlap_sec": 10, "unmatched_faces": "reject"},
     },
     "ref2va": {"clips": {"manifest": "clips.jsonl", "width": 832, "height": 480, "num_frames": 22, "parts": 2}},
 }
 _YAML_PIECES = (
-    *("&a [*a]", "*a", "&a", "<<: *a", "!!python/object/apply:os.system [echo]", "!!binary x", "2001-99-99", "2001-01-01"),
-    *("!!map [1]", "!!set {a}", "!!omap [a: 1]", "!!pairs [1]", "!!int x", "!!float x", "!!timestamp x", "? [a]\n: b", "!!str"),
-    *("9" * 5000, "0b2", "0o9", "0x", "190:20:30", ".inf", ".nan", "~", "|\n", ">", "%YAML 9.9", "---\n", "...\n", "\t", "- "),
-    *("[" * 2000, "{" * 500, "\u0085", "\x00", "'", '"', "#", "@", "`", "!!null x", "!!bool x", "!<x> y", "!x y", "a: b: c"),
+    *(
+        "&a [*a]",
+        "*a",
+        "&a",
+        "<<: *a",
+        "!!python/object/apply:os.system [echo]",
+        "!!binary x",
+        "2001-99-99",
+        "2001-01-01",
+    ),
+    *(
+        "!!map [1]",
+        "!!set {a}",
+        "!!omap [a: 1]",
+        "!!pairs [1]",
+        "!!int x",
+        "!!float x",
+        "!!timestamp x",
+        "? [a]\n: b",
+        "!!str",
+    ),
+    *(
+        "9" * 5000,
+        "0b2",
+        "0o9",
+        "0x",
+        "190:20:30",
+        ".inf",
+        ".nan",
+        "~",
+        "|\n",
+        ">",
+        "%YAML 9.9",
+        "---\n",
+        "...\n",
+        "\t",
+        "- ",
+    ),
+    *(
+        "[" * 2000,
+        "{" * 500,
+        "\u0085",
+        "\x00",
+        "'",
+        '"',
+        "#",
+        "@",
+        "`",
+        "!!null x",
+        "!!bool x",
+        "!<x> y",
+        "!x y",
+        "a: b: c",
+    ),
 )
 
 
@@ -253,7 +334,9 @@ def _datasets(folder: Path) -> Prepared:
                 content = json_bytes(rng, document(rng, DATASETS), 1)
             case 1:
                 place = rng.choice([i for i, character in enumerate(text) if character in " :\n"])
-                content = (text[:place] + " " + rng.choice(_YAML_PIECES) + text[place:]).encode("utf-8", "surrogatepass")
+                content = (text[:place] + " " + rng.choice(_YAML_PIECES) + text[place:]).encode(
+                    "utf-8", "surrogatepass"
+                )
             case 2:
                 words = text.split(" ")
                 words[rng.randrange(len(words))] = rng.choice(_YAML_PIECES)

@@ -50,7 +50,8 @@ def main() -> int:
         report: Report = run_target(
             TARGETS[name], folder / name, seed=options.seed, first=options.first, count=options.count, progress=progress
         )
-        print(report_json(report), flush=True)
+        sys.stdout.write(f"{report_json(report)}\n")
+        sys.stdout.flush()
     return 0
 
 

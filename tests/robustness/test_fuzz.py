@@ -1,8 +1,8 @@
 """Hostile files before every entry point: refused by name or accepted, never a traceback, a hang, a crash or a lost version.
 
 `make test` runs a few hundred cases a target. The runs marked slow take ``MUVAP_FUZZ_CASES`` a target, 10,000 where it is not
-set, in two processes. ``MUVAP_FUZZ_SEED`` gives another seed. A failure prints how to replay its case alone, and the case's files lie
-where it says.
+set, in two processes. ``MUVAP_FUZZ_SEED`` gives another seed. A failure prints how to replay its case alone, and the case's
+files lie where it says.
 """
 
 from __future__ import annotations
@@ -59,7 +59,14 @@ def run_targets(names: Sequence[str], seed: int, count: int, folder: Path) -> di
             target, case = Progress.read(progress) if progress.exists() else (left[0], -1)
             target = target or left[0]
             told = (folder / "stderr").read_text(errors="replace")[-3000:]
-            failure = {"case": case, "kind": f"exit status {status}", "message": "the process ended", "place": "", "trace": told, "times": 1}
+            failure = {
+                "case": case,
+                "kind": f"exit status {status}",
+                "message": "the process ended",
+                "place": "",
+                "trace": told,
+                "times": 1,
+            }
             reports[target] = Report(target, seed, failures=[failure])
     return reports
 
@@ -88,9 +95,19 @@ def explain(report: Report, kept: Path) -> str:
     for failure in report.failures:
         options = f"{report.target} --seed {report.seed} --first {failure['case']} --count 1"
         place = kept / f"{report.target}-{failure['case']}"
-        command = [sys.executable, str(WORKER), *options.split(), "--keep", str(place), "--folder", str(place / "valid")]
+        command = [
+            sys.executable,
+            str(WORKER),
+            *options.split(),
+            "--keep",
+            str(place),
+            "--folder",
+            str(place / "valid"),
+        ]
         subprocess.run(command, env=_environment(), check=False, capture_output=True)
-        lines.append(f"case {failure['case']}: {failure['kind']} ({failure['times']} cases): {failure['message']}\n{failure['trace']}")
+        lines.append(
+            f"case {failure['case']}: {failure['kind']} ({failure['times']} cases): {failure['message']}\n{failure['trace']}"
+        )
         lines.append(f"its files: {place}\nalone: PYTHONPATH=.:tests python tests/robustness/fuzz_worker.py {options}")
     return "\n".join(lines)
 
@@ -140,7 +157,7 @@ def few(folder, request):
 @pytest.mark.parametrize("target", sorted(NAMES))
 def test_a_few_hostile_files_are_refused_by_name(few, target, tmp_path):
     report = few[target]
-    print(report.line())
+    sys.stdout.write(f"{report.line()}\n")
     assert not report.failures, explain(report, tmp_path)
     assert report.cases >= FAST_CASES // 10
 
@@ -157,7 +174,7 @@ def many(folder, request):
 def test_ten_thousand_hostile_files_are_refused_by_name(many, target, tmp_path, capsys):
     report = many[target]
     with capsys.disabled():
-        print(f"\n{report.line()}")
+        sys.stdout.write(f"\n{report.line()}\n")
     assert not report.failures, explain(report, tmp_path)
     assert report.cases == int(os.environ.get("MUVAP_FUZZ_CASES", SLOW_CASES))
     assert report.refused or target in SAFE_TO_LOSE, "no case was hostile enough to be refused"

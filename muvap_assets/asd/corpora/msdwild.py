@@ -266,7 +266,7 @@ class _Reading:
         )
         step = (Fraction(corpus.window_sec) - Fraction(corpus.overlap_sec)) * fps.value
         begin, stop = (int(boxes.frames.min()), int(boxes.frames.max()) + 1) if len(boxes.frames) else (0, 0)
-        if (stop - begin) > max(step, 1) * MAX_WINDOWS:
+        if (stop - begin) > max(step, Fraction(1)) * MAX_WINDOWS:
             found = f"boxes from frame {begin} to {stop - 1}, which is over {MAX_WINDOWS:,} windows"
             required = "frames of one video"
             self._refuse([self._finding(name, ViolationCode.BOX_INVALID, found, required, "Correct the frame ids.")])
