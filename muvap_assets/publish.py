@@ -29,7 +29,7 @@ from typing import Any, Generic, TypeVar
 from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
 from muvap_assets.journal import exclusively, record
-from muvap_assets.layout import Artifact
+from muvap_assets.layout import NAME_PATTERN, Artifact
 from muvap_assets.threads import thread_pool
 
 T = TypeVar("T")
@@ -286,7 +286,8 @@ def current_version(artifact: Artifact) -> str | None:
         version = str(artifact.current.readlink())
     except FileNotFoundError:
         return None
-    return version if artifact.version(version).is_dir() else None
+    # A link to elsewhere is none of ours, wherever it leads.
+    return version if NAME_PATTERN.fullmatch(version) and artifact.version(version).is_dir() else None
 
 
 def require_current(artifact: Artifact) -> Published:

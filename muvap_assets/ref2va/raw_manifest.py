@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import itertools
 import json
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from muvap_assets.ref2va.contract import DatasetOptions, RawSample
 from muvap_assets.ref2va.findings import Findings
 from muvap_assets.ref2va.raw_rows import DuplicateKeys, json_object, parse_row, printable
 
-MAX_MANIFEST_BYTES = 1 << 30
+MAX_MANIFEST_BYTES = 512 << 20
 MAX_DOCUMENT_BYTES = 64 << 20
 """Of one JSON value, which takes twenty times as much memory at worst; a file of JSON Lines takes that a row."""
 
@@ -115,8 +117,9 @@ def read_bounded(path: Path) -> bytes:
         ValueError: it is over :data:`MAX_MANIFEST_BYTES`.
     """
     with path.open("rb") as stream:
-        content = stream.read(MAX_MANIFEST_BYTES + 1)
-    if len(content) > MAX_MANIFEST_BYTES:
+        told = os.fstat(stream.fileno()).st_size
+        content = stream.read(MAX_MANIFEST_BYTES + 1) if told <= MAX_MANIFEST_BYTES else b""
+    if max(told, len(content)) > MAX_MANIFEST_BYTES:
         raise ValueError(f"over {MAX_MANIFEST_BYTES >> 20} MiB")
     return content
 
@@ -152,19 +155,26 @@ def _looks_like_lines(content: bytes) -> bool:
 
     The second line of a broken, pretty-printed object begins with a key.
     """
-    lines = (line.strip() for line in BytesIO(content))
-    first, second = next(filter(None, lines)), next(filter(None, lines), None)
-    if first.startswith(b"["):
+    lines = re.finditer(rb"^[^\S\n]*(\S)", content, re.MULTILINE)
+    first, second = next(lines)[1], next(lines, None)
+    if first == b"[":
         return False
-    return first.startswith(b"#") or second is None or second[:1] in (b"{", b"#")
+    return first == b"#" or second is None or second[1] in (b"{", b"#")
 
 
 def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
-    last = content.rstrip().count(b"\n")
-    for row, line in enumerate(BytesIO(content), start=1):
-        text = line.strip()
+    stop, end = -1, len(content.rstrip())
+    for row in itertools.count(1):
+        start, stop = stop + 1, content.find(b"\n", stop + 1)
+        stop = len(content) if stop < 0 else stop
+        if start >= len(content):
+            return
+        if stop - start > MAX_ROW_BYTES:
+            yield _refuse_text(findings, row, f"over {MAX_ROW_BYTES >> 20} MiB in one row")
+            continue
+        text = content[start:stop].strip()
         if not text:
-            if row <= last:
+            if start < end:
                 _at(findings, row).warn(
                     ViolationCode.LINE_IGNORED,
                     None,
@@ -174,8 +184,6 @@ def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
                 )
             continue
         try:
-            if len(text) > MAX_ROW_BYTES:
-                raise ValueError(f"over {MAX_ROW_BYTES >> 20} MiB in one row")
             yield row, _parse(text.decode("utf-8"))
         except UnicodeDecodeError as error:
             yield _refuse_encoding(findings, row, error)
