@@ -101,7 +101,7 @@ def inspect(folder: Path, as_json: bool) -> None:
 @click.argument("folder", type=_FOLDER)
 @click.option("--full", is_flag=True, help="ref2va: read every shard, also those whose size and time did not change.")
 def verify(folder: Path, full: bool) -> None:
-    """Check everything that a pack or a ref2va dataset promises. Exits 1 where something does not hold.
+    """Check everything that FOLDER, a pack or a ref2va dataset, promises. Exits 1 where something does not hold.
 
     A pack is read whole; of a dataset, the shards that changed since they were indexed, or all with --full.
     """
@@ -122,3 +122,7 @@ def demo(folder: Path) -> None:
 
 for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, *ops.COMMANDS):
     main.add_command(command)
+
+
+if __name__ == "__main__":
+    main(prog_name="muvap")
