@@ -166,8 +166,7 @@ def staged(artifact: Artifact) -> Iterator[Path]:
         folder.mkdir(parents=True)
         yield folder
     finally:
-        shutil.rmtree(private, ignore_errors=True)
-        lock_path.unlink(missing_ok=True)
+        _remove_private(private, lock_path)
         os.close(lock)
 
 
@@ -184,14 +183,22 @@ def remove_stale_staging(staging: Path) -> list[str]:
             private = lock_path.with_suffix("")
             # A lock without its folder may be one that is just being taken: its owner creates the folder only after.
             if private.is_dir():
-                shutil.rmtree(private, ignore_errors=True)
-                lock_path.unlink(missing_ok=True)
-                removed.append(private.name)
+                if _remove_private(private, lock_path):
+                    removed.append(private.name)
         except BlockingIOError:
             continue
         finally:
             os.close(lock)
     return removed
+
+
+def _remove_private(private: Path, lock_path: Path) -> bool:
+    """Remove a private folder, then its lock: a folder that could not be removed keeps it, for the next run to find."""
+    shutil.rmtree(private, ignore_errors=True)
+    if private.exists():
+        return False
+    lock_path.unlink(missing_ok=True)
+    return True
 
 
 def content_version(folder: Path, location_dependent: Collection[str] = ()) -> str:
