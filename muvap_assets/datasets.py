@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import partial
@@ -34,9 +35,12 @@ from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.corpora.wasd import WasdCorpus
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import check_name
+from muvap_assets.readback import STUMBLES, reason_of
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
 
 DATASETS_VARIABLE = "MUVAP_DATASETS"
+MAX_FILE_BYTES = 4 << 20
+MAX_VALUES = 500_000
 Hours = Annotated[float, Field(gt=0)]
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
@@ -137,13 +141,30 @@ def load_datasets(path: Path) -> Datasets:
         ConfigError: the file cannot be read, or an entry is wrong; each wrong key is named with what it needs.
     """
     try:
-        raw = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeyLoader)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        with path.open("rb") as stream:
+            content = stream.read(MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ValueError(f"over {MAX_FILE_BYTES >> 20} MiB")
+        raw = yaml.load(content.decode("utf-8"), Loader=_UniqueKeyLoader)
+        _require_modest(raw)
+    except (yaml.YAMLError, *STUMBLES) as error:  # PyYAML's constructors stumble over values of tags and dates
+        shown = str(error) if isinstance(error, yaml.YAMLError) else reason_of(error)
         raise ConfigError(
-            f"{path}: cannot be read as YAML ({error}), required is a mapping with the key 'corpora'. Fix it, or point "
+            f"{path}: cannot be read as YAML ({shown}), required is a mapping with the key 'corpora'. Fix it, or point "
             f"{DATASETS_VARIABLE} at another file."
         ) from error
     return parse_datasets(raw if raw is not None else {}, path)
+
+
+def _require_modest(raw: Any) -> None:
+    """Refuse aliases that stand for a mountain of values, or for themselves: each is one value here and many to a reader."""
+    stack, count = [raw], 0
+    while stack:
+        value = stack.pop()
+        count += 1
+        if count > MAX_VALUES:
+            raise ValueError(f"over {MAX_VALUES:,} values, its aliases followed")
+        stack.extend(value.values() if isinstance(value, dict) else value if isinstance(value, list) else ())
 
 
 def parse_datasets(raw: Any, path: Path) -> Datasets:
@@ -212,12 +233,13 @@ def _short(value: Any) -> str:
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
-    """A corpus named twice would silently lose its first entry."""
+    """A corpus named twice would silently lose its first entry. Keys are constructed first, so that ``<<`` merges nothing."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
-        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-        if twice:
-            raise yaml.constructor.ConstructorError(None, None, f"keys {twice} occur twice", node.start_mark)
+        if isinstance(node, yaml.MappingNode):
+            keys = Counter(str(self.construct_object(key, deep=True)) for key, _ in node.value)
+            twice = sorted(key for key, count in keys.items() if count > 1)
+            if twice:
+                raise yaml.constructor.ConstructorError(None, None, f"keys {twice} occur twice", node.start_mark)
         mapping: Mapping[Any, Any] = super().construct_mapping(node, deep)
         return dict(mapping)

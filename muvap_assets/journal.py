@@ -73,6 +73,6 @@ def events(artifact: Artifact) -> list[Event]:
         try:
             values = json.loads(line)
             found.append(Event(str(values["version"]), float(values["at_sec"])))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
     return found

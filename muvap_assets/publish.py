@@ -21,7 +21,6 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,8 @@ from typing import Any, Generic, TypeVar
 from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
 from muvap_assets.journal import exclusively, record
-from muvap_assets.layout import Artifact
+from muvap_assets.layout import NAME_PATTERN, Artifact
+from muvap_assets.threads import thread_pool
 
 T = TypeVar("T")
 VERSION_LENGTH = 16
@@ -178,8 +178,7 @@ def staged(artifact: Artifact) -> Iterator[Path]:
         folder.mkdir(parents=True)
         yield folder
     finally:
-        shutil.rmtree(private, ignore_errors=True)
-        lock_path.unlink(missing_ok=True)
+        _remove_private(private, lock_path)
         os.close(lock)
 
 
@@ -195,15 +194,22 @@ def remove_stale_staging(staging: Path) -> list[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             private = lock_path.with_suffix("")
             # A lock without its folder may be one that is just being taken: its owner creates the folder only after.
-            if private.is_dir():
-                shutil.rmtree(private, ignore_errors=True)
-                lock_path.unlink(missing_ok=True)
+            if private.is_dir() and _remove_private(private, lock_path):
                 removed.append(private.name)
         except BlockingIOError:
             continue
         finally:
             os.close(lock)
     return removed
+
+
+def _remove_private(private: Path, lock_path: Path) -> bool:
+    """Remove a private folder, then its lock: a folder that could not be removed keeps it, for the next run to find."""
+    shutil.rmtree(private, ignore_errors=True)
+    if private.exists():
+        return False
+    lock_path.unlink(missing_ok=True)
+    return True
 
 
 def content_version(folder: Path, location_dependent: Collection[str] = ()) -> str:
@@ -216,7 +222,7 @@ def content_version(folder: Path, location_dependent: Collection[str] = ()) -> s
     if not files:
         raise PublishError(f"{folder}: nothing to publish, at least one file is required. The build wrote nothing.")
     digest = hashlib.sha256()
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with thread_pool(os.cpu_count()) as pool:
         for path, file_digest in zip(files, pool.map(file_sha256, files), strict=True):
             digest.update(f"{path.relative_to(folder).as_posix()}\0{file_digest}\n".encode())
     return digest.hexdigest()[:VERSION_LENGTH]
@@ -298,7 +304,8 @@ def current_version(artifact: Artifact) -> str | None:
         version = str(artifact.current.readlink())
     except FileNotFoundError:
         return None
-    return version if artifact.version(version).is_dir() else None
+    # A link to elsewhere is none of ours, wherever it leads.
+    return version if NAME_PATTERN.fullmatch(version) and artifact.version(version).is_dir() else None
 
 
 def require_current(artifact: Artifact) -> Published:

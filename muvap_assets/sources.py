@@ -26,6 +26,7 @@ from muvap_assets.datasets import Datasets
 from muvap_assets.layout import Layout
 from muvap_assets.publish import file_sha256
 from muvap_assets.ref2va.contract import Dataset
+from muvap_assets.ref2va.raw_manifest import read_bounded
 
 LINES = ("asd", "ref2va")
 MISSING = "missing"
@@ -148,8 +149,9 @@ class _DigestCache:
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["schema"] == _CACHE_SCHEMA:
-                self._known, self._names = dict(stored["files"]), dict(stored["names"])
-        except (OSError, ValueError, LookupError, TypeError):
+                self._known = {key: value for key, value in stored["files"].items() if _are_texts(value, 2)}
+                self._names = {key: value for key, value in stored["names"].items() if _are_texts(value)}
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             self._known, self._names = {}, {}  # lost or torn: only the reading is lost with it
 
     def digest(self, path: Path) -> str:
@@ -223,6 +225,10 @@ def _listing_state(folder: Path) -> str:
         return f"{folder} {MISSING}"
 
 
+def _are_texts(value: Any, count: int | None = None) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value) and count in (None, len(value))
+
+
 def _digest(parts: Iterable[str]) -> str:
     digest = hashlib.sha256()
     for part in parts:
@@ -239,14 +245,22 @@ def _options(entry: Any) -> dict[str, Any]:
 def _media_in(manifest: Path) -> Iterator[str]:
     """Every media path in a JSON or JSON Lines text, whatever else is wrong with it."""
     try:
-        text = manifest.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError:
+        text = read_bounded(manifest).decode("utf-8-sig", errors="replace")
+    except (OSError, ValueError):
         return
     try:
         documents = [json.loads(text)]
     except (ValueError, RecursionError):
         documents = [document for line in text.splitlines() if (document := _parsed(line)) is not None]
     yield from _paths_below(documents)
+
+
+def _is_path(text: str) -> bool:
+    """Whether the system takes it as a path at all."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _parsed(text: str) -> Any:
@@ -257,12 +271,12 @@ def _parsed(text: str) -> Any:
 
 
 def _paths_below(value: Any) -> Iterator[str]:
-    if isinstance(value, list):
-        for entry in value:
-            yield from _paths_below(entry)
-    elif isinstance(value, dict):
-        for name, entry in value.items():
-            if name in _MEDIA_KEYS and isinstance(entry, str) and "\0" not in entry:
-                yield entry
-            else:
-                yield from _paths_below(entry)
+    waiting = [value]  # not by recursion: what JSON nests, its reader may follow deeper than a function here
+    while waiting:
+        holder = waiting.pop()
+        if isinstance(holder, list):
+            waiting.extend(reversed(holder))
+        elif isinstance(holder, dict):
+            paths = {name for name in holder if name in _MEDIA_KEYS and isinstance(holder[name], str)}
+            yield from (holder[name] for name in holder if name in paths and _is_path(holder[name]))
+            waiting.extend(holder[name] for name in reversed(holder) if name not in paths)

@@ -197,7 +197,7 @@ def _known_digests(layout: Layout) -> dict[str, set[str]]:
     """Digests that each media file was seen with, by its path, as far as the cache remembers."""
     try:
         remembered = json.loads((media_cache(layout) / "digests.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     digests: dict[str, set[str]] = {}
     for key, digest in remembered.items():

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from muvap_assets.asd import loudness, manifest_files
 from muvap_assets.asd.packs.layout import ARROW_FILE, map_index
 from muvap_assets.errors import ConfigError
+from muvap_assets.readback import reading
 from muvap_assets.ref2va import line as ref2va_line
 from muvap_assets.ref2va.cache import INDEX_NAME, read_index
 
@@ -62,7 +63,7 @@ def diff_versions(before: Path, after: Path) -> VersionDiff:
         raise ConfigError(
             f"{before} is {kinds[0]} and {after} is {kinds[1]}; required: two versions of one kind. Name two of the same."
         )
-    old, new = (_READERS[kinds[0]][1](folder) for folder in (before, after))
+    old, new = (read_rows(folder) for folder in (before, after))
     common = [key for key in new if key in old]
     changed = {key: changes for key in common if (changes := _changes(old[key], new[key]))}
     return VersionDiff(
@@ -78,6 +79,7 @@ def kind_of(folder: Path) -> str:
 
     Raises:
         ConfigError: none that has rows.
+        FormatError: that file cannot be read.
     """
     for kind, (is_kind, _) in _READERS.items():
         if is_kind(folder):
@@ -94,7 +96,9 @@ def read_rows(folder: Path) -> Mapping[str, Row]:
         ConfigError: it is no version of an artifact that has rows.
         FormatError: it cannot be read.
     """
-    return _READERS[kind_of(folder)][1](folder)
+    kind = kind_of(folder)
+    with reading(folder, f"the rows of a version of {kind}", "It is damaged: name another version."):
+        return _READERS[kind][1](folder)
 
 
 def _changes(before: Row, after: Row) -> tuple[FieldChange, ...]:
@@ -147,7 +151,10 @@ def _shards(folder: Path) -> dict[str, Row]:
 
 def _has_manifest(folder: Path, key: str) -> bool:
     path = folder / "manifest.parquet"
-    return path.is_file() and key in pq.read_schema(path).names
+    if not path.is_file():
+        return False
+    with reading(path, "a Parquet file", "It is damaged: name another version."):
+        return key in pq.read_schema(path).names
 
 
 _READERS: Mapping[str, tuple[Callable[[Path], bool], Callable[[Path], Mapping[str, Row]]]] = {

@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.text_lines import LineTooLong, WholeLines
 
 COLUMNS = (
     "video_id",
@@ -51,6 +52,7 @@ LABELS: Mapping[str, int] = {
 
 _TIMESTAMP = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?([eE]-?[0-9]{1,2})?")
 _NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
+_MAX_LINE_CHARACTERS = 1_000_000
 _BOX = re.compile(rf"{_NUMBER}(,{_NUMBER}){{3}}")
 
 
@@ -163,7 +165,7 @@ def _rows(path: Path, columns: tuple[str, ...], violations: list[Violation]) -> 
     width = len(columns)
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
+            reader = csv.reader(WholeLines(stream, _MAX_LINE_CHARACTERS), strict=True)
             for fields in filter(None, reader):
                 if positions is None and COLUMNS[0] in fields:
                     positions, width = _header(path, fields, columns, violations), len(fields)
@@ -179,7 +181,7 @@ def _rows(path: Path, columns: tuple[str, ...], violations: list[Violation]) -> 
         violations.append(_file_violation(path, ViolationCode.FILE_UNREADABLE, found, "a CSV file"))
     except UnicodeDecodeError as error:
         violations.append(_file_violation(path, ViolationCode.ENCODING_INVALID, str(error), "UTF-8"))
-    except csv.Error as error:
+    except (csv.Error, LineTooLong) as error:
         violations.append(_file_violation(path, ViolationCode.ROW_MALFORMED, str(error), "comma-separated rows"))
 
 

@@ -15,7 +15,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
@@ -43,6 +42,8 @@ from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, file_sha256, write_json
+from muvap_assets.readback import reading
+from muvap_assets.threads import thread_pool
 
 LOUDNESS_CODE_VERSION = "1"
 """Changes whenever the same recordings would give other figures."""
@@ -190,7 +191,7 @@ def build_loudness_index(
         load_video_decoder()
     rows: list[LoudnessStats] = []
     violations: list[Violation] = []
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with thread_pool(workers or os.cpu_count()) as pool:
         results = pool.map(lambda clip: _measured(clip, root), recordings.values())
         for clip, result in zip(recordings.values(), results, strict=True):
             if isinstance(result, LoudnessStats):
@@ -235,14 +236,9 @@ def read_inputs(folder: Path) -> dict[str, str]:
         FormatError: the provenance is missing or damaged.
     """
     path = folder / PROVENANCE_FILE
-    try:
+    with reading(path, "JSON with the versions of the inputs", "Materialize asd/loudness_index again."):
         inputs = json.loads(path.read_text(encoding="utf-8"))["inputs"]
         return {str(name): str(version) for name, version in inputs.items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FormatError(
-            f"{path}: unreadable ({type(error).__name__}); required: JSON with the versions of the inputs. "
-            "Materialize asd/loudness_index again."
-        ) from error
 
 
 def verify_loudness_index(folder: Path, clips: Sequence[Clip], policy: Policy) -> list[CheckOutcome]:
@@ -287,18 +283,15 @@ def _portable(audio_path: str, root: Path) -> str:
 
 def _read_rows(folder: Path) -> list[LoudnessStats]:
     path = folder / INDEX_FILE
-    try:
+    with reading(path, "a Parquet file", "Materialize asd/loudness_index again."):
         table = pq.read_table(path)
-    except (OSError, pa.ArrowException) as error:
-        raise FormatError(
-            f"{path}: unreadable ({type(error).__name__}); required: a Parquet file. Materialize asd/loudness_index again."
-        ) from error
     if not table.schema.equals(_SCHEMA):
         raise FormatError(
             f"{path}: columns {table.schema.names} of types {[str(kind) for kind in table.schema.types]}; required: "
             f"{_SCHEMA.names} as this version writes them. Materialize asd/loudness_index again."
         )
-    return [LoudnessStats(**row) for row in table.to_pylist()]
+    with reading(path, "whole rows", "Materialize asd/loudness_index again."):
+        return [LoudnessStats(**row) for row in table.to_pylist()]
 
 
 def _check_levels(rows: Sequence[LoudnessStats]) -> CheckOutcome:

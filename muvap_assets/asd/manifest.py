@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from itertools import chain
@@ -45,6 +44,7 @@ from muvap_assets.media.audio import AudioProbe, probe_audio
 from muvap_assets.media.faces import list_frames, open_npy_faces
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_json, write_violations
+from muvap_assets.threads import thread_pool
 
 _OFFSET_TOLD_SEC = Fraction(1, 1000)
 
@@ -149,7 +149,7 @@ def _probe_recordings(
     size = max(1, min(64, len(rows_of) // (8 * cores)))
     keys = list(rows_of)
     batches = [keys[first : first + size] for first in range(0, len(keys), size)]
-    with ThreadPoolExecutor(cores) as pool:
+    with thread_pool(cores) as pool:
         results = chain.from_iterable(pool.map(lambda batch: [probe(key) for key in batch], batches))
         for done, (key, result) in enumerate(zip(rows_of, results, strict=True), 1):
             progress(done, len(rows_of), key.path)

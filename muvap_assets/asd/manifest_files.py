@@ -23,11 +23,13 @@ import pyarrow.parquet as pq
 from muvap_assets.asd.contract import BOX_COLUMNS, MANIFEST_COLUMNS, Clip, TrackBoxes, VisualKind
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.columns import Column, described_field
+from muvap_assets.readback import reading
 
 MANIFEST_FILE = "manifest.parquet"
 TSV_FILE = "manifest.tsv"
 VIOLATIONS_FILE = "violations.jsonl"
 PROVENANCE_FILE = "provenance.json"
+_HINT = "Materialize asd/manifest again."
 LOCATION_DEPENDENT = (TSV_FILE,)
 
 
@@ -138,8 +140,17 @@ def _table(clips: Sequence[Clip]) -> pa.Table:
 
 
 def read_manifest(folder: Path) -> list[Clip]:
-    """The accepted rows of a manifest artifact, in manifest order."""
-    table = pq.read_table(folder / MANIFEST_FILE, memory_map=False).combine_chunks()
+    """The accepted rows of a manifest artifact, in manifest order.
+
+    Raises:
+        FormatError: the file is missing or damaged.
+    """
+    with reading(folder / MANIFEST_FILE, "the rows of a manifest", _HINT):
+        return _read_clips(folder / MANIFEST_FILE)
+
+
+def _read_clips(path: Path) -> list[Clip]:
+    table = pq.read_table(path, memory_map=False).combine_chunks()
     labels = table.column("labels").combine_chunks()
     offsets, values = labels.offsets.to_numpy(), labels.values.to_numpy(zero_copy_only=False)
     clips = []
@@ -173,9 +184,14 @@ _PLAIN_FIELDS = (
 
 
 def read_notes(folder: Path) -> dict[str, Any]:
-    """What the manifest's reader noted about the corpus; nothing for a canonical TSV."""
-    provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
-    return dict(provenance.get("corpus", {}))
+    """What the manifest's reader noted about the corpus; nothing for a canonical TSV.
+
+    Raises:
+        FormatError: the file is missing or damaged.
+    """
+    with reading(folder / PROVENANCE_FILE, "a JSON object", _HINT):
+        provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
+        return dict(provenance.get("corpus", {}))
 
 
 def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) -> None:

@@ -24,7 +24,7 @@ from muvap_assets.errors import ConfigError
 
 MODEL_FPS = 25
 _INT64_MAX = 2**63 - 1
-_RATE_PATTERN = re.compile(r"\d{1,9}(\.\d{1,18})?|\d{1,12}/\d{1,12}")
+_RATE_PATTERN = re.compile(r"\d{1,9}(\.\d{1,18})?|\d{1,12}/\d{1,12}", re.ASCII)
 _MAX_FPS = 1000
 
 RateLike: TypeAlias = "FrameRate | Fraction | int | float | str"

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 from typing import TypeAlias
@@ -19,6 +18,7 @@ from muvap_assets.errors import MediaError, Violation, ViolationCode
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.video_faces import VideoProbe, box_fault, load_video_decoder, probe_video
 from muvap_assets.progress import Progress, no_progress
+from muvap_assets.threads import thread_pool
 
 FoundFaces: TypeAlias = tuple[tuple[int, int, int] | None, list[Violation]]
 """(frames, height, width) of a row's faces, or ``None``, and what is wrong with them."""
@@ -54,7 +54,7 @@ def open_video_rows(rows: Sequence[ClipRow], root: Path, progress: Progress = no
         return {}
     load_video_decoder()
     found: dict[int, FoundFaces] = {}
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with thread_pool(os.cpu_count()) as pool:
         results = pool.map(lambda group: _group_faces(group, root), groups.values())
         for done, ((path, _), result) in enumerate(zip(groups, results, strict=True), 1):
             progress(done, len(groups), path)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 import click
 
@@ -16,14 +21,47 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 class _Group(click.Group):
-    """Turns errors of ours into one message and exit code 1, never a traceback."""
+    """Turns whatever ends a run into one message and an exit code, never a traceback.
+
+    1 for errors of ours and of the system (a full disk, a folder closed to us), 130 for Ctrl-C and 143 for SIGTERM, as shells
+    count them. What was staged is removed on the way out; what was published stands as it was.
+    """
 
     def invoke(self, context: click.Context) -> Any:
         try:
-            return super().invoke(context)
+            with _terminable():
+                return super().invoke(context)
         except MuvapError as error:
             click.echo(f"error: {error}", err=True)
             context.exit(1)
+        except BrokenPipeError:
+            raise  # whoever read our output has left; click ends quietly
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename is not None else ""
+            click.echo(
+                f"error: {where}{error.strerror or error}. Check the path, its permissions and the disk.", err=True
+            )
+            context.exit(1)
+        except KeyboardInterrupt:
+            click.echo("interrupted: what was published stands as it was", err=True)
+            context.exit(128 + signal.SIGINT)
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C does, by an exception that lets what was staged be removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def terminate(number: int, frame: FrameType | None) -> NoReturn:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, terminate)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"]})
@@ -64,7 +102,7 @@ def inspect(folder: Path, as_json: bool) -> None:
 @click.argument("folder", type=_FOLDER)
 @click.option("--full", is_flag=True, help="ref2va: read every shard, also those whose size and time did not change.")
 def verify(folder: Path, full: bool) -> None:
-    """Check everything that a pack or a ref2va dataset promises. Exits 1 where something does not hold.
+    """Check everything that FOLDER, a pack or a ref2va dataset, promises. Exits 1 where something does not hold.
 
     A pack is read whole; of a dataset, the shards that changed since they were indexed, or all with --full.
     """
@@ -86,5 +124,6 @@ def demo(folder: Path) -> None:
 for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, show, *ops.COMMANDS):
     main.add_command(command)
 
+
 if __name__ == "__main__":
-    main()
+    main(prog_name="muvap")

@@ -23,7 +23,14 @@ if TYPE_CHECKING:
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _OPTIONS = (
-    click.option("--format", "format_", type=click.Choice(["packed", "sft"]), default="packed", show_default=True),
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(["packed", "sft"]),
+        default="packed",
+        show_default=True,
+        help="packed: one canvas a row, noised at batch time; sft: each clip's own geometry, noised anchors.",
+    ),
     click.option("--width", type=int, default=1344, show_default=True, help="Canvas of rows that name none (packed)."),
     click.option("--height", type=int, default=768, show_default=True, help="Canvas of rows that name none (packed)."),
     click.option("--num-frames", type=int, default=124, show_default=True, help="17n+5 frames at 24 fps (packed)."),
@@ -128,7 +135,12 @@ def _print_report(file: Path, report: ManifestReport) -> None:
 
 
 @click.command()
-@click.option("--manifest", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--manifest",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Raw rows, as JSON or JSON Lines.",
+)
 @click.option("--checkpoint", required=True, type=_FOLDER, help="The MiniMax-H3 checkpoint's folder.")
 @click.option(
     "--output-dir", required=True, type=click.Path(path_type=Path), help="Absent or empty; the dataset's root."
@@ -139,7 +151,13 @@ def _print_report(file: Path, report: ManifestReport) -> None:
     help="Keeps what was encoded, for the next run; default: OUTPUT_DIR.work.",
 )
 @click.option("--device", default="auto", show_default=True, help="cuda, cuda:N, cpu (tiny checkpoints only) or auto.")
-@click.option("--reference-noise-seed", type=click.IntRange(min=0), default=42, show_default=True)
+@click.option(
+    "--reference-noise-seed",
+    type=click.IntRange(min=0),
+    default=42,
+    show_default=True,
+    help="Stored with packed rows: what their reference noise is drawn from.",
+)
 @click.option(
     "--decode-check",
     type=click.IntRange(min=0),

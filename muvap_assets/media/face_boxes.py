@@ -11,6 +11,7 @@ Source: the layout MSDWild ships its boxes in.
 
 from __future__ import annotations
 
+import errno
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -22,10 +23,14 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.text_lines import LineTooLong, WholeLines
 
 _NUMBER = r"\s*(-?\d{1,7}(?:\.\d{1,12})?)\s*"
-_LINE = re.compile(rf"\s*(\d{{1,9}})\s*,[^,]*,\s*(-?\d{{1,9}})\s*,{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER},[^,]*")
+_LINE = re.compile(
+    rf"\s*(\d{{1,9}})\s*,[^,]*,\s*(-?\d{{1,9}})\s*,{_NUMBER},{_NUMBER},{_NUMBER},{_NUMBER},[^,]*", re.ASCII
+)
 _SHOWN = 5
+_MAX_LINE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,10 @@ def read_face_boxes(path: Path) -> BoxListing:
     records: list[tuple[int, int, float, float, float, float]] = []
     broken: list[tuple[int, str]] = []
     try:
+        if path.exists() and not path.is_file():  # opening a pipe would wait for ever
+            raise OSError(errno.EINVAL, "not a regular file")
         with path.open(encoding="utf-8-sig", errors="replace") as stream:
-            for number, line in enumerate(stream, 1):
+            for number, line in enumerate(WholeLines(stream, _MAX_LINE_CHARACTERS), 1):
                 match = _LINE.fullmatch(line.rstrip("\r\n"))
                 if match:
                     frame, face, *box = match.groups()
@@ -80,8 +87,9 @@ def read_face_boxes(path: Path) -> BoxListing:
                     broken.append((number, line.strip()))
     except FileNotFoundError:
         return BoxListing(_arranged([]), (_missing(path),))
-    except OSError as error:
-        fault = _fault(ViolationCode.BOX_INVALID, path, f"it cannot be read ({error.strerror})", "Check the file.")
+    except (OSError, LineTooLong) as error:
+        found = f"it cannot be read ({getattr(error, 'strerror', None) or f'a line of {error}'})"
+        fault = _fault(ViolationCode.BOX_INVALID, path, found, "Check the file.")
         return BoxListing(_arranged([]), (fault,))
     boxes = _arranged(records)
     return BoxListing(boxes, tuple(_faults(path, broken, boxes, empty=not records)))

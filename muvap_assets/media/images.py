@@ -7,6 +7,8 @@ refused, since nothing says which is meant.
 
 from __future__ import annotations
 
+import io
+import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,9 @@ from PIL import Image, ImageOps
 from muvap_assets.errors import MediaError, ViolationCode
 
 PROBE = f"image 1, pillow {PIL.__version__}"
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
+"""What Pillow decodes by itself. It knows more, of which some start another program: a PostScript file runs Ghostscript."""
+
 BACKGROUND = (255, 255, 255, 255)
 MAX_PIXELS = 89_478_485  # Pillow's own bomb limit: a quarter of a gigabyte of RGB; refused here instead of warned about
 
@@ -38,10 +43,7 @@ def read_image(path: Path) -> Image.Image:
         MediaError: it is no picture, is damaged or cut short, holds several frames, or is over :data:`MAX_PIXELS`.
     """
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            opened = Image.open(path)
-        with opened:
+        with _OwnLength(path) as stream, _opened(stream) as opened:
             _require_plain(opened, path)
             opened.load()
             return _opaque(ImageOps.exif_transpose(opened))
@@ -57,6 +59,25 @@ def read_image(path: Path) -> Image.Image:
             required="one whole picture that Pillow reads",
             hint="Replace the file, or drop its row.",
         ) from error
+
+
+def _opened(stream: io.FileIO) -> Image.Image:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+        return Image.open(stream, formats=FORMATS)
+
+
+class _OwnLength(io.FileIO):
+    """A file of which never more is asked for than there is: a chunk may claim gigabytes, and they would be allocated."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._size = os.fstat(self.fileno()).st_size
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most ``size`` bytes."""
+        left = max(0, self._size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left)) or b""
 
 
 def count_image(path: Path) -> ImageFacts:

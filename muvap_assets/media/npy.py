@@ -94,7 +94,7 @@ def _parse(start: bytes, file_bytes: int) -> NpyHeader:
         raise NpyError(f"a damaged .npy header ({text[:60]!r})")
     try:
         dtype = np.dtype(description["dtype"])
-    except TypeError as error:
+    except (TypeError, ValueError, SyntaxError) as error:
         raise NpyError(f"a damaged .npy header ({error})") from error
     lengths = tuple(int(length) for length in re.findall(r"\d+", shape["lengths"]))
     return NpyHeader(dtype, lengths, order["fortran"] == "True", end, file_bytes)

@@ -32,6 +32,10 @@ from muvap_assets.media.video import open_container, unreadable
 
 PROBE = f"sound 1, av {version('av')}, {soundfile.__libsndfile_version__}"
 BLOCK_SAMPLES = 1 << 16
+MAX_SILENCE_SAMPLES = 1 << 28
+"""Of gaps and of the time before the sound, together: an hour and a half at 48 kHz. A timestamp may claim millennia."""
+
+MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
 SLACK = Fraction(1, 100)  # containers round timestamps to milliseconds; only a jump beyond this is a gap or an overlap
 _SNDFILE_SUFFIXES = (".wav", ".flac")
 _SIDE = float(np.sqrt(0.5))
@@ -94,6 +98,9 @@ class SoundSource:
     def _open(self) -> None:
         opened = self._open_sndfile() if self.path.suffix.lower() in _SNDFILE_SUFFIXES else None
         self.rate_hz, names, chunks = opened or self._open_av()
+        if not MIN_RATE_HZ <= self.rate_hz <= MAX_RATE_HZ:
+            required = f"{MIN_RATE_HZ} to {MAX_RATE_HZ} Hz"
+            raise unreadable(self.path, ViolationCode.AUDIO_RATE_INVALID, f"a rate of {self.rate_hz} Hz", required)
         self.channels = len(names)
         self._mix = downmix_matrix(names, self.path)
         first = next(chunks, None)
@@ -122,11 +129,18 @@ class SoundSource:
         origin the first sample is the file's own first.
         """
         lead = 0 if origin is None else lead_samples(self.first_sec, origin, self.rate_hz)
-        positioned = ((self._position(seconds, lead), stereo(chunk, self._mix)) for seconds, chunk in self._chunks)
-        return placed(positioned, round(SLACK * self.rate_hz))
+        return placed(self._positioned(lead), round(SLACK * self.rate_hz))
 
-    def _position(self, seconds: Fraction | None, lead: int) -> int | None:
-        return None if seconds is None else lead + round((seconds - self.first_sec) * self.rate_hz)
+    def _positioned(self, lead: int) -> Iterator[tuple[int | None, NDArray[np.float32]]]:
+        stop = silence = 0
+        for seconds, chunk in self._chunks:
+            position = None if seconds is None else lead + round((seconds - self.first_sec) * self.rate_hz)
+            silence += max(0, position - stop) if position is not None else 0
+            if silence > MAX_SILENCE_SAMPLES:
+                self.stopped = f"timestamps that leave over {MAX_SILENCE_SAMPLES // self.rate_hz} s without sound"
+                return
+            stop = max(stop, stop if position is None else position) + chunk.shape[1]
+            yield position, stereo(chunk, self._mix)
 
     def _open_sndfile(self) -> tuple[int, Sequence[str], Iterator[Chunk]] | None:
         try:
@@ -157,7 +171,7 @@ class SoundSource:
         frames = self._av_frames(container)
         first = next(frames, None)
         if first is None:
-            return 1, ("FC",), iter(())
+            return MIN_RATE_HZ, ("FC",), iter(())  # refused for its first chunk, which there is not
         names = [channel.name for channel in first.layout.channels]
         return first.sample_rate, names, self._av_chunks(chain([first], frames), first)
 

@@ -26,6 +26,9 @@ from numpy.typing import NDArray
 from muvap_assets.errors import MediaError, ViolationCode
 
 PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
+MAX_PIXELS = 36_000_000
+"""Of a frame: 8192x4320. A decoder keeps more than a dozen of them."""
+
 _HALF = 1 << 15  # display matrices are 16.16 fixed point; more than a half counts as one
 
 
@@ -121,10 +124,24 @@ class VideoSource:
             self._container.close()
             raise unreadable(path, ViolationCode.VIDEO_UNREADABLE, "it has no video stream", "a video stream")
         self._stream = streams[0]
+        self._bound_frames()
         self.rate: Fraction | None = self._stream.average_rate or self._stream.guessed_rate
         self.header_frames: int = self._stream.frames
         self.pixel_aspect = Fraction(self._stream.sample_aspect_ratio or 1) or Fraction(1)
         self.first_sec = Fraction(0)
+
+    def _bound_frames(self) -> None:
+        """Refuse frames too large by the header; the decoder refuses those that only turn out to be, on the way."""
+        context = self._stream.codec_context
+        if context is None:
+            self._container.close()
+            found = "its video is of a kind ffmpeg does not decode"
+            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, "a video stream")
+        if context.width * context.height > MAX_PIXELS:
+            self._container.close()
+            found = f"frames of {context.width}x{context.height}"
+            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, f"at most {MAX_PIXELS} pixels")
+        context.options = {**context.options, "max_pixels": str(MAX_PIXELS)}
 
     def __enter__(self) -> Self:
         return self

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.video import VideoFrame, VideoSource, open_container
+from muvap_assets.media.video import VideoFrame, VideoSource, open_container, unreadable
 
 BORDER_GREY = 128
 """Level of everything that no pixel was seen of."""
@@ -112,7 +112,12 @@ def open_video(path: Path) -> VideoSource:
     Raises:
         MediaError: it is missing (FACES_MISSING), is unreadable or holds no video stream.
     """
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:  # a name too long, a folder closed to us
+        found = f"it cannot be looked up ({error.strerror})"
+        raise unreadable(path, ViolationCode.VIDEO_UNREADABLE, found, "the video of the row") from error
+    if not is_file:
         raise MediaError(
             ViolationCode.FACES_MISSING,
             str(path),

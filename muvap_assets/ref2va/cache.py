@@ -22,7 +22,7 @@ from pathlib import Path
 
 from muvap_assets.errors import FormatError, ValidationError, Violation, ViolationCode
 from muvap_assets.ref2va.contract import Format
-from muvap_assets.ref2va.file_info import read_file_info, write_file_info
+from muvap_assets.ref2va.file_info import file_info_bytes, read_file_info, write_file_info
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, read_index_file, write_index_file
 from muvap_assets.ref2va.shard_scan import Watch, each_path, mixture, read_shard_row, scan_shards
@@ -221,17 +221,19 @@ def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> li
 
 
 def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Violation]:
+    required = _absolute_paths(index, place)
     try:
+        if (root / PICKLE_NAME).read_bytes() == file_info_bytes(required, [row.rows for row in index.rows]):
+            return []
         files, counts = read_file_info(root / PICKLE_NAME)
     except DatasetError as error:
         return [error.violation(PICKLE_NAME)]
     if counts != tuple(row.rows for row in index.rows):
         return [_invalid(root, PICKLE_NAME, f"row counts of {len(counts)} files that are not the index's")]
-    required = _absolute_paths(index, place)
     if files == required:
         return []
     other = files[0].removesuffix(f"/{index.rows[0].path}") if files else ""
-    if other and files == _absolute_paths(index, Path(other)):
+    if other and files == tuple(f"{other}/{row.path}" for row in index.rows):
         return [
             finding(
                 ViolationCode.INDEX_MOVED,
@@ -282,7 +284,7 @@ def _invalid(root: Path, name: str, found: str) -> Violation:
 def _read_stamps(root: Path) -> dict[str, int]:
     try:
         stamps = json.loads((root / STAMPS_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}  # without stamps everything is read, which is right and only slower
     return stamps if isinstance(stamps, dict) else {}
 

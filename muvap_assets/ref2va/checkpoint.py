@@ -126,7 +126,7 @@ def load_plain(loader: Any, spec: EncoderSpec, name: str) -> Any:
     folder = spec.checkpoint / name
     try:
         with offline():
-            loaded = loader.from_pretrained(folder, local_files_only=True)
+            loaded = loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # as above
         raise _unusable(folder, f"cannot be loaded ({type(error).__name__}: {error})") from error
     if loaded is None:

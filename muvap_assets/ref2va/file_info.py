@@ -6,21 +6,29 @@ name any function to be called on loading; this loader knows no function at all.
 
 from __future__ import annotations
 
+import os
 import pickle
+import pickletools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 from muvap_assets.errors import ViolationCode
 from muvap_assets.ref2va.shard_tree import DatasetError
 
 FileInfo = tuple[tuple[str, ...], tuple[int, ...]]
+_MEMO_PLACES = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
 _PROTOCOL = 4  # every Python the reader runs on has it
 
 
 def write_file_info(path: Path, files: Sequence[str], counts: Sequence[int]) -> None:
     """Write the two tuples; the same values give the same bytes."""
-    path.write_bytes(pickle.dumps((tuple(files), tuple(counts)), protocol=_PROTOCOL))
+    path.write_bytes(file_info_bytes(files, counts))
+
+
+def file_info_bytes(files: Sequence[str], counts: Sequence[int]) -> bytes:
+    """What :func:`write_file_info` writes: a file that holds exactly this need not be unpickled to be known."""
+    return pickle.dumps((tuple(files), tuple(counts)), protocol=_PROTOCOL)
 
 
 def read_file_info(path: Path) -> FileInfo:
@@ -31,6 +39,7 @@ def read_file_info(path: Path) -> FileInfo:
     """
     try:
         with path.open("rb") as stream:
+            _require_modest(stream)
             value = _PlainUnpickler(stream).load()
     except _PlantedError as error:
         found = f"it asks for {error} to be called or found; nothing was run"
@@ -45,6 +54,15 @@ def read_file_info(path: Path) -> FileInfo:
             if all(type(name) is str for name in files) and all(type(count) is int for count in counts):
                 return tuple(files), tuple(counts)
     raise _refused(path, f"it holds {type(value).__name__}")
+
+
+def _require_modest(stream: BinaryIO) -> None:
+    """Refuse a place in the memo beyond the file's own length: the unpickler would clear as much memory as it names."""
+    size = os.fstat(stream.fileno()).st_size
+    for operation, argument, _ in pickletools.genops(stream):
+        if operation.name in _MEMO_PLACES and (argument is None or argument > size):
+            raise pickle.UnpicklingError(f"memo place {argument} in a file of {size} bytes")
+    stream.seek(0)
 
 
 def _refused(path: Path, found: str, hint: str = "Rebuild the") -> DatasetError:

@@ -38,7 +38,7 @@ from muvap_assets.ref2va.contract import (
     Size,
 )
 
-BUCKET_PATTERN = re.compile(r"bucket=([1-9]\d*)x([1-9]\d*)-([1-9]\d*)f")
+BUCKET_PATTERN = re.compile(r"bucket=([1-9]\d{0,8})x([1-9]\d{0,8})-([1-9]\d{0,8})f", re.ASCII)
 
 
 def largest_frame_count(available: int) -> int | None:

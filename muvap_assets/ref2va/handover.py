@@ -57,7 +57,7 @@ def read_training(path: Path) -> dict[str, Any]:
     try:
         section = yaml.safe_load(path.read_text(encoding="utf-8"))
         section["training"]["data"]["data_path"]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, TypeError, KeyError) as error:
+    except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise FormatError(
             f"{path}: no training section ({type(error).__name__}: {error}), required is training.data.data_path. Publish the "
             "dataset again, or delete the file."

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import astuple, dataclass, fields, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from muvap_assets.columns import Column, plain_schema
 from muvap_assets.errors import ViolationCode
@@ -44,10 +46,12 @@ from muvap_assets.ref2va.geometry import (
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, REFERENCE_TYPE, VISUAL_ROWS
 from muvap_assets.ref2va.records import SCHEMA_KEY
 from muvap_assets.ref2va.sampler import bucket_sizes
-from muvap_assets.ref2va.shard_tree import DatasetError
+from muvap_assets.ref2va.shard_tree import SHARD_PATTERN, DatasetError
 
 FORMATS = {format.schema_id: format for format in Format}
 _REFERENCE_FIELDS = tuple(field.name for field in fields(ReferenceGeometry))
+_MOST = 1 << 40  # far more than any count, length or size of a shard
+_SHOWN = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,15 +214,44 @@ def read_index_file(path: Path) -> DatasetIndex:
         with pa.OSFile(str(path)) as source:
             table = pa.ipc.open_file(source).read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+        names = table.schema.names
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
         raise _index_error(path, f"it is not readable as Arrow ({error})") from error
     schema_id = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if not table.schema.equals(_SCHEMA) or schema_id not in FORMATS:
-        raise _index_error(path, f"columns {table.schema.names} for schema {schema_id!r}")
+        raise _index_error(path, f"columns {names} for schema {schema_id!r}")
+    if fault := _values_fault(table):
+        raise _index_error(path, fault)
     rows = table.to_pylist()
     for row in rows:
         row["references"] = tuple(ReferenceGeometry(**reference) for reference in row["references"])
     return DatasetIndex(format=FORMATS[schema_id], rows=tuple(IndexedRow(**row) for row in rows))
+
+
+def _values_fault(table: pa.Table) -> str | None:
+    """What no index written here holds: a null, a count below zero or out of all measure, a path that is no shard's."""
+    references = table.column("references").combine_chunks()
+    columns = {name: table.column(name) for name in table.schema.names}
+    columns |= dict(
+        zip((f"references.{name}" for name in _REFERENCE_FIELDS), references.flatten().flatten(), strict=True)
+    )
+    columns["an entry of references"] = references.flatten()
+    if not table.num_rows:
+        return "no row"
+    for name, column in columns.items():
+        if column.null_count:
+            return f"a null in {name}"
+        if pa.types.is_int64(column.type) and len(column):
+            least, most = pc.min(column).as_py(), pc.max(column).as_py()
+            if least < 0 or most > _MOST:
+                return f"{name} from {least} to {most}"
+    paths, buckets = (columns[name].to_pylist() for name in ("path", "bucket"))
+    for path, bucket in zip(paths, buckets, strict=True):
+        if not SHARD_PATTERN.fullmatch(path) or path.partition("/")[0] != bucket:
+            return f"{path[:_SHOWN]!r} for a shard of {bucket[:_SHOWN]!r}"
+    if any(earlier >= later for earlier, later in pairwise(paths)):
+        return "paths out of order, or twice"
+    return None
 
 
 def _row_error(code: ViolationCode, found: str, required: str) -> DatasetError:

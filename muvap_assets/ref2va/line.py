@@ -26,6 +26,7 @@ from muvap_assets.publish import (
     write_json,
     write_violations,
 )
+from muvap_assets.readback import reading
 from muvap_assets.ref2va import encode
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, ModelSizes, RawSample, TokenPlanner
 from muvap_assets.ref2va.decode_check import (
@@ -299,8 +300,13 @@ def write_rows(folder: Path, rows: Sequence[EncodedRow], numbers: Mapping[str, i
 
 
 def read_rows(folder: Path) -> list[StandingRow]:
-    """The rows of one part, in manifest order."""
-    return [StandingRow(**record) for record in json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))]
+    """The rows of one part, in manifest order.
+
+    Raises:
+        FormatError: the file is missing or damaged.
+    """
+    with reading(folder / ROWS_FILE, "the rows of a part", "Materialize ref2va/encoded_latents again."):
+        return [StandingRow(**record) for record in json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))]
 
 
 def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) -> list[CheckOutcome]:
@@ -423,8 +429,13 @@ def require_same_encoder(parts: Sequence[Mapping[str, Any]], label: str) -> str:
 
 
 def read_provenance(folder: Path) -> dict[str, Any]:
-    """What an artifact of this line was made from."""
-    return dict(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8")))
+    """What an artifact of this line was made from.
+
+    Raises:
+        FormatError: the file is missing or damaged.
+    """
+    with reading(folder / PROVENANCE_FILE, "a JSON object", "Materialize the artifact again."):
+        return dict(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8")))
 
 
 def _write_provenance(

@@ -22,10 +22,12 @@ import pyarrow.parquet as pq
 from muvap_assets.columns import Column, plain_schema
 from muvap_assets.errors import FormatError, Violation, count_by_code
 from muvap_assets.publish import read_violations, write_json, write_violations
+from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, ReferenceKind
 from muvap_assets.ref2va.geometry import required_audio_samples
 from muvap_assets.ref2va.manifest import ManifestReport, RowReport
 
+_HINT = "Materialize ref2va/manifest again."
 MANIFEST_NAME, VIOLATIONS_NAME, REPORT_NAME = "manifest.parquet", "violations.jsonl", "report.json"
 MANIFEST_FORMAT = "muvap_ref2va_manifest_v1"
 
@@ -151,18 +153,17 @@ def read_manifest(folder: Path) -> ManifestFiles:
     Raises:
         FormatError: a file is missing or is not what it should be.
     """
-    try:
+    with reading(folder, "a readable manifest", _HINT):
         table = pq.read_table(folder / MANIFEST_NAME)
         violations = tuple(read_violations(folder / VIOLATIONS_NAME))
         report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise FormatError(f"{folder}: no readable manifest ({error}). Materialize ref2va/manifest again.") from error
     if not table.schema.equals(SCHEMA, check_metadata=True):
         raise FormatError(
             f"{folder / MANIFEST_NAME}: its columns are not those of {MANIFEST_FORMAT}, which is required. "
             "Materialize ref2va/manifest again."
         )
-    samples = tuple(_from_record(record) for record in table.to_pylist() if record["admitted"])
+    with reading(folder / MANIFEST_NAME, "whole rows", _HINT):
+        samples = tuple(_from_record(record) for record in table.to_pylist() if record["admitted"])
     return ManifestFiles(samples=samples, table=table, violations=violations, report=report)
 
 

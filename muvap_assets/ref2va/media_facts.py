@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +24,7 @@ from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.ref2va.contract import RawSample
 from muvap_assets.ref2va.encoder_spec import FileDigests
+from muvap_assets.threads import thread_pool
 
 Facts = VideoFacts | SoundFacts | ImageFacts
 T = TypeVar("T", VideoFacts, SoundFacts, ImageFacts)
@@ -91,7 +91,7 @@ class MediaFacts:
                 ):
                     if path is not None:
                         wanted[count, path] = None
-        with ThreadPoolExecutor(max(1, workers)) as pool:
+        with thread_pool(max(1, workers)) as pool:
             for done, ((_, path), _) in enumerate(zip(wanted, pool.map(_quietly, wanted), strict=True), 1):
                 progress(done, len(wanted), path.name)
 

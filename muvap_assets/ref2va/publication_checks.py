@@ -53,7 +53,7 @@ def verify_dataset(
         index = read_index(root)
         facts = json.loads((root / "dataset.json").read_text(encoding="utf-8"))
         rows_declared, limit = int(facts["rows"]), int(facts["max_presentation_tokens"])
-    except (FormatError, OSError, ValueError, KeyError, TypeError) as error:
+    except (FormatError, OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         return _without_facts(root, verdict, error)
     of_shards = [
         found for each in each_path(lambda path: _read_back(root, path), verdict.read, workers, None) for found in each

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import itertools
 import json
+import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +20,14 @@ from typing import Any
 from muvap_assets.errors import Violation, ViolationCode
 from muvap_assets.ref2va.contract import DatasetOptions, RawSample
 from muvap_assets.ref2va.findings import Findings
-from muvap_assets.ref2va.raw_rows import DuplicateKeys, json_object, parse_row
+from muvap_assets.ref2va.raw_rows import DuplicateKeys, json_object, parse_row, printable
+
+MAX_MANIFEST_BYTES = 512 << 20
+MAX_DOCUMENT_BYTES = 64 << 20
+"""Of one JSON value, which takes twenty times as much memory at worst; a file of JSON Lines takes that a row."""
+
+MAX_ROW_BYTES = 4 << 20
+"""A presentation of 65,536 tokens is a tenth of it."""
 
 _DATA = "data"
 _HINT_JSON = "Correct the text; every row is one object of the raw schema."
@@ -67,14 +77,14 @@ def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
     """
     findings = Findings(path.name)
     try:
-        content = path.read_bytes()
-    except OSError as error:
+        content = read_bounded(path)
+    except (OSError, ValueError) as error:
         findings.add(
             ViolationCode.FILE_UNREADABLE,
             None,
-            found=f"it cannot be read ({error.strerror})",
+            found=f"it cannot be read ({getattr(error, 'strerror', None) or error})",
             required="a manifest",
-            hint="Check the path.",
+            hint="Check the path; give a large dataset as several manifests.",
         )
         return RawManifest(path=path, sha256="", samples=(), rows_total=0, violations=tuple(findings.found))
     values = list(_values(content, findings))
@@ -99,6 +109,21 @@ def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
     )
 
 
+def read_bounded(path: Path) -> bytes:
+    """The bytes of a manifest.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is over :data:`MAX_MANIFEST_BYTES`.
+    """
+    with path.open("rb") as stream:
+        told = os.fstat(stream.fileno()).st_size
+        content = stream.read(MAX_MANIFEST_BYTES + 1) if told <= MAX_MANIFEST_BYTES else b""
+    if max(told, len(content)) > MAX_MANIFEST_BYTES:
+        raise ValueError(f"over {MAX_MANIFEST_BYTES >> 20} MiB")
+    return content
+
+
 def _values(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
     """Every row as (number, JSON value), whichever of the forms the file has."""
     if content.startswith(codecs.BOM_UTF8):
@@ -111,6 +136,8 @@ def _values(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
             hint="It was passed over; save the file without it.",
         )
     try:
+        if len(content) > MAX_DOCUMENT_BYTES:
+            raise ValueError(f"over {MAX_DOCUMENT_BYTES >> 20} MiB in one JSON value; write JSON Lines")
         document = _parse(content.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         if not content.strip() or _looks_like_lines(content):
@@ -128,17 +155,26 @@ def _looks_like_lines(content: bytes) -> bool:
 
     The second line of a broken, pretty-printed object begins with a key.
     """
-    first, *others = (line.strip() for line in content.splitlines() if line.strip())
-    if first.startswith(b"["):
+    lines = re.finditer(rb"^[^\S\n]*(\S)", content, re.MULTILINE)
+    first, second = next(lines)[1], next(lines, None)
+    if first == b"[":
         return False
-    return first.startswith(b"#") or not others or others[0][:1] in (b"{", b"#")
+    return first == b"#" or second is None or second[1] in (b"{", b"#")
 
 
 def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
-    for row, line in enumerate(content.split(b"\n"), start=1):
-        text = line.strip()
+    stop, end = -1, len(content.rstrip())
+    for row in itertools.count(1):
+        start, stop = stop + 1, content.find(b"\n", stop + 1)
+        stop = len(content) if stop < 0 else stop
+        if start >= len(content):
+            return
+        if stop - start > MAX_ROW_BYTES:
+            yield _refuse_text(findings, row, f"over {MAX_ROW_BYTES >> 20} MiB in one row")
+            continue
+        text = content[start:stop].strip()
         if not text:
-            if row <= content.rstrip().count(b"\n"):
+            if start < end:
                 _at(findings, row).warn(
                     ViolationCode.LINE_IGNORED,
                     None,
@@ -190,7 +226,7 @@ def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Viola
         if sample_id not in first:
             first[sample_id] = row
             continue
-        findings = Findings(source, row, sample_id)
+        findings = Findings(source, row, printable(sample_id))
         findings.add(
             ViolationCode.SAMPLE_ID_DUPLICATE,
             "id",

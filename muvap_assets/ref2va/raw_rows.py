@@ -6,9 +6,10 @@ Only the text is looked at; no media file is opened here, though whether it exis
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from muvap_assets.errors import Violation, ViolationCode
@@ -54,13 +55,13 @@ class DuplicateKeys(dict[str, Any]):
 
 def json_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """For ``object_pairs_hook``: a dict that remembers keys given twice, where a plain one keeps the last in silence."""
-    names = [name for name, _ in pairs]
-    repeated = sorted({name for name in names if names.count(name) > 1}) if len(set(names)) < len(names) else []
-    if not repeated:
-        return dict(pairs)
-    value = DuplicateKeys(pairs)
-    value.repeated = tuple(repeated)
-    return value
+    value = dict(pairs)
+    if len(value) == len(pairs):
+        return value
+    counts = Counter(name for name, _ in pairs)
+    marked = DuplicateKeys(pairs)
+    marked.repeated = tuple(sorted(name for name, count in counts.items() if count > 1))
+    return marked
 
 
 def parse_row(
@@ -79,7 +80,7 @@ def parse_row(
         The sample, its paths as written, or ``None``; and every violation found.
     """
     identity = value.get("id") if isinstance(value, dict) else None
-    findings = Findings(source, row, identity if isinstance(identity, str) and identity else None)
+    findings = Findings(source, row, printable(identity) if isinstance(identity, str) and identity else None)
     reader = _Reader(findings, base.resolve(), options)
     if not reader.check_object(value, None, ROW_KEYS, OPTIONAL_ROW_KEYS):
         return None, findings.found
@@ -135,7 +136,9 @@ class _Reader:
             ),
         ):
             for name in names:
-                self.findings.add(code, f"{prefix}{name}", found=found, required=f"keys {', '.join(keys)}", hint=hint)
+                self.findings.add(
+                    code, f"{prefix}{printable(name)}", found=found, required=f"keys {', '.join(keys)}", hint=hint
+                )
         return True
 
     def check_schema(self, value: Mapping[str, Any]) -> None:
@@ -268,20 +271,32 @@ class _Reader:
             )
             return None
         path = Path(given)
-        resolved = (self.base / path).resolve()
+        try:
+            resolved = (self.base / path).resolve()
+            is_file, exists = resolved.is_file(), resolved.exists()
+        # A name too long, a loop of links, a folder closed to us, a lone surrogate.
+        except (OSError, RuntimeError, ValueError) as error:
+            self.findings.add(
+                ViolationCode.PATH_INVALID,
+                place,
+                found=f"{shown(given)} cannot be looked up ({getattr(error, 'strerror', None) or type(error).__name__})",
+                required="a path relative to the manifest",
+                hint="Correct it.",
+            )
+            return None
         if not self.options.allow_outside and not resolved.is_relative_to(self.base):
             self.findings.add(
                 ViolationCode.PATH_OUTSIDE,
                 place,
-                found=f"{given!r} leads out of the manifest's folder",
+                found=f"{shown(given)} leads out of the manifest's folder",
                 required="a path inside it",
                 hint="Move the file, or set allow_outside.",
             )
-        elif not resolved.is_file():
+        elif not is_file:
             self.findings.add(
                 ViolationCode.MEDIA_MISSING,
                 place,
-                found=f"{PurePosixPath(given)} is {'no file' if resolved.exists() else 'not there'}",
+                found=f"{shown(given)} is {'no file' if exists else 'not there'}",
                 required="an existing file, relative to the manifest",
                 hint="Correct the path. Was the folder moved?",
             )
@@ -343,7 +358,15 @@ def exact_number(value: Any) -> Fraction | None:
         return None
 
 
+def printable(text: str) -> str:
+    """A name as findings carry it: itself, unless it could not be printed or is no name."""
+    return text if text.isprintable() and len(text) <= MAX_ID_LENGTH else shown(text)
+
+
 def shown(value: Any) -> str:
     """A value in a message, cut to a line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except RecursionError:
+        text = f"a {type(value).__name__} of many levels"
     return text if len(text) <= 80 else f"{text[:76]}..."

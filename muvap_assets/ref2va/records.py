@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,10 +28,15 @@ import pyarrow.parquet as pq
 
 from muvap_assets.columns import plain_schema
 from muvap_assets.errors import EncodeError, FormatError, ViolationCode
+from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, RECORD_TABLES, REFERENCE_TYPE, VISUAL_ROWS, tensor_columns
 
 MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
+_SMALL_ROW_BYTES = 64 << 20
+_MAX_RATIO = 100
+"""Latents and embeddings hardly compress: a larger row group that claims to unpack to so many times its file is a bomb."""
+
 DIGESTS_KEY, SCHEMA_KEY, PROVENANCE_KEY = b"muvap_tensor_sha256", b"schema_version", b"muvap_provenance"
 SUMMARIES_KEY = b"muvap_row_summaries"
 TARGET_MEDIA_TYPE = "video_with_audio"
@@ -119,9 +125,13 @@ def from_row(row: Mapping[str, Any]) -> Record:
     """The inverse of :func:`to_row`.
 
     Raises:
-        FormatError: the schema id is of neither format, or a tensor's bytes do not fit its dtype and shape.
+        FormatError: a cell is null, the schema id is of neither format, or a tensor's bytes do not fit its dtype and shape.
         ConfigError: the geometry is off the lattice.
     """
+    if missing := sorted(name for name, value in row.items() if _holds_null(value)):
+        raise FormatError(
+            f"row {row.get('id')}: null in {', '.join(missing)}, required is a value. Encode the row again."
+        )
     formats = {format.schema_id: format for format in Format}
     format = formats.get(row["schema_version"])
     if format is None:
@@ -144,6 +154,12 @@ def from_row(row: Mapping[str, Any]) -> Record:
         caption=row["caption"],
         geometry=Geometry(row["width"], row["height"], row["num_frames"]),
     )
+
+
+def _holds_null(cell: Any) -> bool:
+    if isinstance(cell, list):
+        return any(entry is None or (isinstance(entry, dict) and None in entry.values()) for entry in cell)
+    return cell is None
 
 
 def tensor_cells(name: str, values: npt.NDArray[np.float32], dtype: str = "float32") -> dict[str, Any]:
@@ -172,14 +188,16 @@ def tensor_of(row: Mapping[str, Any], name: str) -> npt.NDArray[np.float32]:
     Raises:
         FormatError: the dtype is unknown, or the bytes are not as many as dtype and shape ask for.
     """
-    data, shape, dtype = row[f"{name}_bytes"], tuple(row[f"{name}_shape"]), row[f"{name}_dtype"]
+    data, shape, dtype = row[f"{name}_bytes"], tuple(row[f"{name}_shape"] or ()), row[f"{name}_dtype"]
     codes = {"float32": "<f4", "float16": "<f2", "bfloat16": "<u2"}
     if dtype not in codes:
         raise _unknown_dtype(name, dtype)
-    required = int(np.prod(shape, dtype=np.int64)) * np.dtype(codes[dtype]).itemsize
-    if len(data) != required or any(side < 0 for side in shape):
+    sides = [side for side in shape if type(side) is int and 0 <= side <= MAX_CELL_BYTES]
+    required = math.prod(sides) * np.dtype(codes[dtype]).itemsize
+    if data is None or len(sides) != len(shape) or len(data) != required:
+        size = "no" if data is None else len(data)
         raise FormatError(
-            f"row {row.get('id')}: {name} holds {len(data)} bytes, required are {required} for {dtype} {list(shape)}. "
+            f"row {row.get('id')}: {name} holds {size} bytes, required are {required} for {dtype} {list(shape)}. "
             "Encode the row again."
         )
     stored = np.frombuffer(data, codes[dtype]).reshape(shape)
@@ -269,7 +287,7 @@ def read_shard(path: Path) -> list[Record]:
         FormatError: it is no readable Parquet file, or of another schema; see also :func:`from_row`.
     """
     with open_shard(path) as shard:
-        return [from_row(shard.read_row_group(index).to_pylist()[0]) for index in range(shard.num_row_groups)]
+        return [from_row(read_row(shard, index, path)) for index in range(shard.num_row_groups)]
 
 
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[np.float32]]:
@@ -280,8 +298,24 @@ def read_tensors(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[np.f
     """
     columns = [column.name for name in names for column in tensor_columns(name)]
     with open_shard(path) as shard:
-        row = shard.read_row_group(0, columns=columns).to_pylist()[0]
+        row = read_row(shard, 0, path, columns)
     return {name: tensor_of(row, name) for name in names}
+
+
+def read_row(shard: pq.ParquetFile, index: int, path: Path, columns: Sequence[str] | None = None) -> dict[str, Any]:
+    """The row of one row group, or some of its columns.
+
+    Raises:
+        FormatError: it does not decode, would take far more memory than the file has bytes, or holds another count of rows.
+    """
+    with reading(path, "one whole row a row group", "Encode it again."):
+        declared = shard.metadata.row_group(index).total_byte_size
+        if declared > max(_SMALL_ROW_BYTES, _MAX_RATIO * path.stat().st_size):
+            raise ValueError(f"row group {index} says it unpacks to {declared:,} bytes")
+        rows: list[dict[str, Any]] = shard.read_row_group(index, columns=columns).to_pylist()
+        if len(rows) != 1:
+            raise ValueError(f"{len(rows)} rows in row group {index}")
+        return rows[0]
 
 
 def open_shard(path: Path) -> pq.ParquetFile:

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.errors import Violation
+from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder import EncoderFingerprint, RowInput, Stage, Tensors, json_digest
 from muvap_assets.ref2va.geometry import target_audio_samples
@@ -135,7 +136,11 @@ class RowStore:
         """The arrays of a part, or ``None`` where it does not stand or was damaged."""
         if not self.has_part(stage, key):
             return None
-        with self._part_path(stage, key).open("rb") as stream:
+        path = self._part_path(stage, key)
+        with (
+            reading(path, "a part as this version writes it", "Remove it; the next run makes it again."),
+            path.open("rb") as stream,
+        ):
             names = json.loads(stream.readline().removeprefix(_MAGIC))
             return {name: np.lib.format.read_array(stream, allow_pickle=False) for name in names}
 

@@ -61,7 +61,7 @@ def parse_footer(tail: bytes, descriptor: int, size: int, path: str) -> Footer:
     try:
         rows = tuple(json.loads(summaries or b""))
         return Footer((schema or b"").decode(), rows)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise _unreadable(path, "its metadata holds no schema id and row summaries") from error
 
 
@@ -100,7 +100,7 @@ def _varint(value: int) -> bytes:
 def _decoded(footer: bytes, path: str) -> dict[bytes, bytes]:
     try:
         return dict(pq.read_metadata(pa.BufferReader(_MAGIC + footer)).metadata or {})
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(path, f"its Parquet footer cannot be decoded ({error})") from error
 
 

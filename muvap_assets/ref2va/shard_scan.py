@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +16,7 @@ from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.index_rows import FORMATS, DatasetIndex, IndexedRow, indexed_row
 from muvap_assets.ref2va.shard_footer import parse_footer, read_footer
 from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
+from muvap_assets.threads import thread_pool
 
 Watch = Callable[[int, int, str], None]  # done, total, current item
 _CHUNK = 64
@@ -98,7 +98,7 @@ def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Viola
         return error.violation(path)
     except OSError as error:
         return _unreadable(path, f"it cannot be read ({error.strerror})")
-    except (ConfigError, KeyError, TypeError, ValueError, IndexError) as error:
+    except (ConfigError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         return _unreadable(path, f"a row summary that does not parse ({error!r})")
 
 
@@ -157,7 +157,7 @@ def each_path(read: Callable[[str], R], paths: Iterable[str], workers: int | Non
     paths = list(paths)
     chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
     results: list[R] = []
-    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+    with thread_pool(workers or os.cpu_count()) as pool:
         for chunk, found in zip(chunks, pool.map(lambda chunk: [read(path) for path in chunk], chunks), strict=True):
             results += found
             if watch is not None:

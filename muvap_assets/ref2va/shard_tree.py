@@ -19,7 +19,7 @@ from pathlib import Path
 from muvap_assets.errors import FormatError, Violation, ViolationCode
 from muvap_assets.ref2va.geometry import BUCKET_PATTERN
 
-SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet")
+SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet", re.ASCII)
 
 
 class DatasetError(FormatError):

@@ -30,6 +30,7 @@ from muvap_assets.ref2va.records import (
     Record,
     from_row,
     open_shard,
+    read_row,
     record_digests,
     row_summary,
 )
@@ -77,8 +78,8 @@ def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None 
             )
         for index in range(shard.num_row_groups):
             try:
-                record = from_row(shard.read_row_group(index).to_pylist()[0])
-            except (MuvapError, OSError, ValueError, TypeError, KeyError) as error:
+                record = from_row(read_row(shard, index, path))
+            except (MuvapError, ValueError, TypeError, KeyError) as error:
                 found.append(_finding(ViolationCode.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
                 continue
             found += _verify_record(path, record, declared)
@@ -193,9 +194,10 @@ def _reference_problem(reference: ReferenceGeometry) -> str | None:
 def _stored_list(metadata: dict[bytes, bytes], key: bytes, rows: int) -> list[dict[str, Any]] | None:
     try:
         stored = json.loads(metadata[key])
-    except (KeyError, ValueError):
+    except (KeyError, ValueError, RecursionError):
         return None
-    return stored if isinstance(stored, list) and len(stored) == rows else None
+    whole = isinstance(stored, list) and len(stored) == rows and all(isinstance(each, dict) for each in stored)
+    return stored if whole else None
 
 
 def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterable[Violation]:
@@ -207,7 +209,7 @@ def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterab
                 record,
                 name,
                 f"digest {digest[:12]}",
-                f"{known.get(name, 'one')[:12]}",
+                f"{known.get(name, 'one')!s:.12}",
             )
 
 

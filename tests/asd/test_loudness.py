@@ -299,9 +299,9 @@ def test_every_bad_recording_is_named_in_one_error(corpus, tmp_path):
 
 
 def test_an_index_that_cannot_be_read_says_why(index, tmp_path):
-    with pytest.raises(FormatError, match=r"unreadable \(FileNotFoundError\); required: a Parquet file"):
+    with pytest.raises(FormatError, match=r"unreadable \(missing\); required: a Parquet file"):
         read_loudness_index(tmp_path)
-    with pytest.raises(FormatError, match=r"unreadable \(FileNotFoundError\); required: JSON"):
+    with pytest.raises(FormatError, match=r"unreadable \(missing\); required: JSON"):
         read_inputs(tmp_path)
     table = pq.read_table(index / INDEX_FILE)
     pq.write_table(table.drop_columns(["peak"]), index / INDEX_FILE)

@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from muvap_assets.layout import Artifact
 from muvap_assets.ref2va.contract import Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.encode import EncodeReport
 from muvap_assets.ref2va.encoder import RowInput
-from muvap_assets.ref2va.noise import noised_rows
 from muvap_assets.ref2va.publication import FinishedRow, PublicationOptions, publish_dataset
 from muvap_assets.ref2va.records import Record, write_shard
 
@@ -56,6 +54,10 @@ def clean_record(sample_id: str, geometry: Geometry = SMALL, *, tokens: int = 11
 
 def sft_record(clean: Record) -> Record:
     """The same row as the SFT format has it."""
+    import torch  # only this needs it, and it takes seconds
+
+    from muvap_assets.ref2va.noise import noised_rows
+
     anchors = noised_rows(torch.from_numpy(clean.visual_rows.copy()), clean.references).numpy()
     return replace(clean, format=Format.SFT, visual_rows=anchors, reference_noise_seed=None)
 

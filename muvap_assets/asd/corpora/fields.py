@@ -17,9 +17,13 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import ClipRow
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
+from muvap_assets.text_lines import LineTooLong, WholeLines
 
-MAX_FIELD_CHARACTERS = 64_000_000
+MAX_FIELD_CHARACTERS = 16_000_000
 """A label list of ten hours at 100 fps has 11 million characters; more than this is not a label list."""
+
+MAX_ROW_CHARACTERS = 2 * MAX_FIELD_CHARACTERS
+"""All fields of a row together; a file that goes on beyond it is read no further."""
 
 MAX_SAMPLE_ID_CHARACTERS = 500
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -60,12 +64,20 @@ def read_lines(path: Path, findings: list[Violation], delimiter: str = "\t") -> 
     limit = csv.field_size_limit(MAX_FIELD_CHARACTERS)
     try:
         with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-            reader = csv.reader(stream, delimiter=delimiter, strict=True)
+            lines = WholeLines(stream, MAX_ROW_CHARACTERS, spanning=True)
+            reader = csv.reader(lines, delimiter=delimiter, strict=True)
             while True:
                 number = reader.line_num + 1
+                lines.begin()
                 try:
                     fields = next(reader)
                 except StopIteration:
+                    return
+                except LineTooLong as error:
+                    required, hint = "rows, a line each", "Nothing after it was read. Is this the manifest?"
+                    findings.append(
+                        file_finding(path, ViolationCode.ROW_MALFORMED, f"a row of {error}", required, hint, number)
+                    )
                     return
                 except csv.Error as error:
                     findings.append(

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -41,6 +41,9 @@ from muvap_assets.media.video_faces import declared_rate
 
 MEDIA_FOLDER = "msdwild_boundingbox_labels"
 RTTM_FOLDER = "rttms"
+MAX_WINDOWS = 100_000
+"""Of one video, which takes three weeks of it by default; one mistyped frame id asks for more."""
+
 _NAME = re.compile(r"-?[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 _Seconds = Annotated[Decimal, Field(gt=0, le=3600)]
 _FaceShare = Annotated[Decimal, Field(gt=0, le=1)]
@@ -168,6 +171,18 @@ def _names(corpus: MsdwildCorpus, rttm: Rttm, negative: bool = False) -> list[st
     return sorted(name for name in names if name and name.startswith("-") == negative)
 
 
+def _seen(windows: Sequence[tuple[int, int]], faces: Sequence[int], boxes: FaceBoxes) -> list[tuple[int, int, int]]:
+    """(window, face, frames with a box) wherever there is one, by window, then by face."""
+    firsts = np.array([first for first, _ in windows], np.int64)
+    stops = firsts + np.array([count for _, count in windows], np.int64)
+    found = []
+    for face in faces:
+        frames = boxes.frames_of(face)
+        present = np.searchsorted(frames, stops) - np.searchsorted(frames, firsts)
+        found += [(int(window), face, int(present[window])) for window in np.flatnonzero(present)]
+    return sorted(found)
+
+
 @dataclass(slots=True)
 class _Reading:
     """What was read so far, a video at a time."""
@@ -230,17 +245,17 @@ class _Reading:
             found = f"faces {', '.join(map(str, boxes.negative_ids))}"
             self._warn(name, ViolationCode.ID_NEGATIVE, found, "face ids of zero or more", "Skipped: nobody's faces.")
         tracks: Counter[int] = Counter()
-        for first, count in self._windows(name, fps, boxes):
-            for face in faces:
-                present = np.diff(np.searchsorted(boxes.frames_of(face), (first, first + count)))[0]
-                if present < Fraction(self.corpus.min_face_share) * count:
-                    self.counts["tracks_below_min_face_share"] += present > 0
-                    continue
-                tracks[face] += 1
-                self.row_count += 1
-                speaker = turns.get(str(face))
-                if speaker is not None or self.corpus.unmatched_faces is UnmatchedFaces.NEGATIVE:
-                    self.rows.append(self._row(name, TrackBoxes("", face, first), count, fps, speaker or ()))
+        windows = self._windows(name, fps, boxes)
+        for window, face, present in _seen(windows, faces, boxes):
+            first, count = windows[window]
+            if present < Fraction(self.corpus.min_face_share) * count:
+                self.counts["tracks_below_min_face_share"] += 1
+                continue
+            tracks[face] += 1
+            self.row_count += 1
+            speaker = turns.get(str(face))
+            if speaker is not None or self.corpus.unmatched_faces is UnmatchedFaces.NEGATIVE:
+                self.rows.append(self._row(name, TrackBoxes("", face, first), count, fps, speaker or ()))
         self._match(name, faces, tracks, turns)
 
     def _windows(self, name: str, fps: FrameRate, boxes: FaceBoxes) -> list[tuple[int, int]]:
@@ -251,6 +266,11 @@ class _Reading:
         )
         step = (Fraction(corpus.window_sec) - Fraction(corpus.overlap_sec)) * fps.value
         begin, stop = (int(boxes.frames.min()), int(boxes.frames.max()) + 1) if len(boxes.frames) else (0, 0)
+        if (stop - begin) > max(step, Fraction(1)) * MAX_WINDOWS:
+            found = f"boxes from frame {begin} to {stop - 1}, which is over {MAX_WINDOWS:,} windows"
+            required = "frames of one video"
+            self._refuse([self._finding(name, ViolationCode.BOX_INVALID, found, required, "Correct the frame ids.")])
+            return []
         windows, first = list[tuple[int, int]](), begin
         while first < stop:
             count = min(length, stop - first)

@@ -42,7 +42,7 @@ LABEL_OF = {
 
 INAUDIBLE = frozenset({"SPEAKING_NOT_AUDIBLE", "SPEAKING_BUT_NOT_AUDIBLE"})
 _LABEL_OF_ID = {"0": 0, "1": 1, "2": 0}
-_TIME = re.compile(r"\d{1,9}(\.\d{1,12})?")
+_TIME = re.compile(r"\d{1,9}(\.\d{1,12})?", re.ASCII)
 _WRITERS = (
     "The authors' download has 8 columns; the training tools (ASC, TalkNet, Light-ASD) add label_id and instance_id in "
     "their *_orig.csv and derive *_loader.csv from it."

@@ -20,9 +20,11 @@ import numpy.typing as npt
 
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.text_lines import LineTooLong, WholeLines
 
-_DECIMAL = re.compile(r"\d{1,9}(\.\d{1,12})?")
+_DECIMAL = re.compile(r"\d{1,9}(\.\d{1,12})?", re.ASCII)
 _MIN_FIELDS, _MAX_FIELDS = 8, 10
+_MAX_LINE_CHARACTERS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,7 @@ def read_rttm(path: Path) -> Rttm:
     violations: list[Violation] = []
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as stream:
-            for number, line in enumerate(stream, 1):
+            for number, line in enumerate(WholeLines(stream, _MAX_LINE_CHARACTERS), 1):
                 fields = line.split()
                 if not fields or fields[0] != "SPEAKER":
                     continue
@@ -63,8 +65,8 @@ def read_rttm(path: Path) -> Rttm:
                     violations.append(_malformed(path, number, name, line.strip()))
                 else:
                     turns.setdefault(fields[1], {}).setdefault(fields[7], []).append(turn)
-    except OSError as error:
-        found = f"it cannot be read ({error.strerror})"
+    except (OSError, LineTooLong) as error:
+        found = f"it cannot be read ({getattr(error, 'strerror', None) or f'a line of {error}'})"
         return Rttm({}, frozenset(), (_missing(path, found),))
     if not turns and not violations:
         violations.append(_missing(path, "no SPEAKER line"))

@@ -40,8 +40,8 @@ from muvap_assets.asd.corpora.fields import (
 )
 from muvap_assets.errors import Severity, Violation, ViolationCode
 
-_DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?")
-_FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}")
+_DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
+_FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
 _MAX_START_SEC = 10**7
 _MAX_AUDIO_RATE_HZ = 768_000
 
@@ -254,7 +254,7 @@ def _boxes(text: str, record: Mapping[str, str]) -> TrackBoxes | None:
 
 def _whole(field: str, text: str) -> int:
     text = text.strip()
-    if not re.fullmatch(r"\d{1,9}", text):
+    if not re.fullmatch(r"[0-9]{1,9}", text):
         raise FieldError(
             ViolationCode.BOX_INVALID,
             field,
@@ -270,7 +270,7 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     is_array = record["audio_path"].strip().lower().endswith(".npy")
     if not text and not is_array:
         return None
-    if not re.fullmatch(r"\d{1,6}", text) or not 0 < int(text) <= _MAX_AUDIO_RATE_HZ:
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= _MAX_AUDIO_RATE_HZ:
         raise FieldError(
             ViolationCode.AUDIO_RATE_INVALID,
             "audio_sample_rate",

@@ -10,7 +10,6 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
@@ -42,6 +41,7 @@ from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, Violation, ViolationCode
 from muvap_assets.media.npy import NpyError
 from muvap_assets.publish import CheckOutcome, not_run
+from muvap_assets.threads import thread_pool
 
 PACK_CHECKS = ("shapes", "offsets_contiguous", "labels_binary", "audio_spans_faces", "levels_finite", "round_trip")
 _CONTENT_CHECKS = ("labels_binary", "audio_spans_faces", "round_trip")
@@ -324,7 +324,7 @@ def _check_content(pack: _Pack, usable: npt.NDArray[np.bool_], findings: _Findin
         except (OSError, NpyError) as error:
             return str(error)
 
-    with ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="verify") as pool:
+    with thread_pool(os.cpu_count(), "verify") as pool:
         for shard, result in enumerate(pool.map(scan, range(len(pack.lengths)))):
             if isinstance(result, str):
                 for check in _CONTENT_CHECKS:

@@ -1,0 +1,180 @@
+"""Hostile files before every entry point: refused by name or accepted, never a traceback, a hang, a crash or a lost version.
+
+`make test` runs a few hundred cases a target. The runs marked slow take ``MUVAP_FUZZ_CASES`` a target, 10,000 where it is not
+set, in two processes. ``MUVAP_FUZZ_SEED`` gives another seed. A failure prints how to replay its case alone, and the case's
+files lie where it says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from fuzz_engine import NAMES, SEED, Progress, Report
+
+HERE = Path(__file__).parent
+WORKER = HERE / "fuzz_worker.py"
+FAST_CASES, SLOW_CASES = 200, 10_000
+COSTLY = frozenset({"mp4", "versions", "pack", "dataset", "journal", "shard", "datasets_yaml", "raw_manifest"})
+"""Cases of these take many milliseconds each; `make test` runs a tenth as many."""
+
+SAFE_TO_LOSE = frozenset({"digest_cache", "journal"})
+"""What these hold is passed over where it is damaged, and refused never."""
+
+SILENT_SEC = 120
+"""A worker that begins no case for so long hangs in native code, where no signal handler of Python's runs."""
+
+
+def _memory_folder(fallback: Path) -> Path:
+    """A folder in memory where there is one: cases write thousands of small files."""
+    shared = Path("/dev/shm")
+    return Path(tempfile.mkdtemp(prefix="muvap-fuzz-", dir=shared)) if os.access(shared, os.W_OK) else fallback
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (HERE.parent.parent, HERE.parent)))}
+
+
+def run_targets(names: Sequence[str], seed: int, count: int, folder: Path) -> dict[str, Report]:
+    """Run cases of each target in a process of its own for all; one that crashes or hangs it is reported, the rest go on."""
+    reports: dict[str, Report] = {}
+    while left := [name for name in names if name not in reports]:
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(folder / "work", ignore_errors=True)
+        status = _run(left, seed, count, folder)
+        for line in (folder / "stdout").read_text().splitlines():
+            report = Report(**json.loads(line))
+            reports[report.target] = report
+        if status != 0:
+            progress = folder / "progress"
+            target, case = Progress.read(progress) if progress.exists() else (left[0], -1)
+            target = target or left[0]
+            told = (folder / "stderr").read_text(errors="replace")[-3000:]
+            failure = {
+                "case": case,
+                "kind": f"exit status {status}",
+                "message": "the process ended",
+                "place": "",
+                "trace": told,
+                "times": 1,
+            }
+            reports[target] = Report(target, seed, failures=[failure])
+    return reports
+
+
+def _run(names: Sequence[str], seed: int, count: int, folder: Path) -> int:
+    progress = folder / "progress"
+    command = [sys.executable, str(WORKER), *names, "--seed", str(seed), "--count", str(count)]
+    command += ["--folder", str(folder / "work"), "--progress", str(progress)]
+    with (folder / "stderr").open("wb") as stderr, (folder / "stdout").open("wb") as stdout:
+        process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=_environment())
+        last, since = None, time.monotonic()
+        while process.poll() is None:
+            time.sleep(0.05)
+            now = progress.read_bytes() if progress.exists() else b""
+            if now != last:
+                last, since = now, time.monotonic()
+            elif time.monotonic() - since > SILENT_SEC:
+                process.kill()
+                process.wait()
+    return process.returncode
+
+
+def explain(report: Report, kept: Path) -> str:
+    """Every failure of a target, with the case's files saved and the command that runs it alone."""
+    lines = [report.line()]
+    for failure in report.failures:
+        options = f"{report.target} --seed {report.seed} --first {failure['case']} --count 1"
+        place = kept / f"{report.target}-{failure['case']}"
+        command = [
+            sys.executable,
+            str(WORKER),
+            *options.split(),
+            "--keep",
+            str(place),
+            "--folder",
+            str(place / "valid"),
+        ]
+        subprocess.run(command, env=_environment(), check=False, capture_output=True)
+        lines.append(
+            f"case {failure['case']}: {failure['kind']} ({failure['times']} cases): {failure['message']}\n{failure['trace']}"
+        )
+        lines.append(f"its files: {place}\nalone: PYTHONPATH=.:tests python tests/robustness/fuzz_worker.py {options}")
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = _memory_folder(tmp_path_factory.mktemp("fuzz"))
+    yield place
+    shutil.rmtree(place)
+
+
+def _seed() -> int:
+    return int(os.environ.get("MUVAP_FUZZ_SEED", SEED))
+
+
+def _in_two_processes(names: Sequence[str], count: Callable[[str], int], folder: Path) -> dict[str, Report]:
+    """Costly targets and cheap ones dealt out evenly; each process takes its share one after another."""
+    ordered = sorted(names, key=lambda name: (name not in COSTLY, name))
+    groups = {(share, count(name)) for share in (0, 1) for name in ordered}
+    reports: dict[str, Report] = {}
+
+    def run(share: int) -> dict[str, Report]:
+        found: dict[str, Report] = {}
+        for of_share, cases in sorted(groups):
+            mine = [name for name in ordered[share::2] if count(name) == cases]
+            if of_share == share and mine:
+                found |= run_targets(mine, _seed(), cases, folder / f"{share}-{cases}")
+        return found
+
+    with ThreadPoolExecutor(2) as pool:
+        for found in pool.map(run, (0, 1)):
+            reports |= found
+    return reports
+
+
+def _selected(request: pytest.FixtureRequest, start: str) -> list[str]:
+    return [item.callspec.params["target"] for item in request.session.items if item.name.startswith(start)]
+
+
+@pytest.fixture(scope="module")
+def few(folder, request):
+    """Reports of the selected targets over a few cases each."""
+    names = _selected(request, "test_a_few_")
+    return _in_two_processes(names, lambda name: FAST_CASES // 10 if name in COSTLY else FAST_CASES, folder / "few")
+
+
+@pytest.mark.parametrize("target", sorted(NAMES))
+def test_a_few_hostile_files_are_refused_by_name(few, target, tmp_path):
+    report = few[target]
+    sys.stdout.write(f"{report.line()}\n")
+    assert not report.failures, explain(report, tmp_path)
+    assert report.cases >= FAST_CASES // 10
+
+
+@pytest.fixture(scope="module")
+def many(folder, request):
+    """The same over many cases."""
+    count = int(os.environ.get("MUVAP_FUZZ_CASES", SLOW_CASES))
+    return _in_two_processes(_selected(request, "test_ten_thousand_"), lambda name: count, folder / "many")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", sorted(NAMES))
+def test_ten_thousand_hostile_files_are_refused_by_name(many, target, tmp_path, capsys):
+    report = many[target]
+    with capsys.disabled():
+        sys.stdout.write(f"\n{report.line()}\n")
+    assert not report.failures, explain(report, tmp_path)
+    assert report.cases == int(os.environ.get("MUVAP_FUZZ_CASES", SLOW_CASES))
+    assert report.refused or target in SAFE_TO_LOSE, "no case was hostile enough to be refused"
