@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import PIL
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from muvap_assets.errors import MediaError, ViolationCode
 
@@ -51,6 +51,14 @@ def read_image(path: Path) -> Image.Image:
         raise
     except Image.DecompressionBombError as error:
         raise _too_large(path, str(error)) from error
+    except UnidentifiedImageError as error:  # its own text names the open file as Python prints it
+        raise _error(
+            ViolationCode.IMAGE_UNREADABLE,
+            path,
+            found=f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
+            required="one whole picture that Pillow reads",
+            hint="Replace the file, or drop its row.",
+        ) from error
     except Exception as error:  # Pillow's parsers raise whatever a damaged file makes them stumble over
         raise _error(
             ViolationCode.IMAGE_UNREADABLE,

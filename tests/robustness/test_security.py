@@ -380,7 +380,7 @@ HEADER = "sample_id\taudio_path\tvisual_path\tsource_fps\tlabels\tstart_sec\n"
     [
         ("image", "x.png", png_of(60_000, 60_000), "60000x60000 pixels|exceeds limit"),
         ("image", "x.png", png_of(9_000, 9_000), "does not decode"),
-        ("image", "x.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "cannot identify"),
+        ("image", "x.eps", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n", "it is no PNG"),
         ("jpeg", "1.jpg", jpeg_of(60_000, 60_000), "60000x60000 pixels, at most"),
         ("sound", "x.wav", wav_of(2**32), "AudioProbe.*frames=10,"),
         ("track", "x.wav", wav_of(2**32), "SoundFacts.*samples=10,"),
