@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from muvap_assets.errors import PublishError, Severity, StaleInputError, Violation, ViolationCode
+from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
 from muvap_assets.layout import Layout
 from muvap_assets.publish import (
     CheckOutcome,
@@ -236,3 +236,36 @@ def test_publish_returns_the_path_readers_will_use(artifact):
         published = publish(folder, artifact)
     assert (published.path / "f").read_text() == "x"
     assert time.time() - published.path.stat().st_mtime < 60
+
+
+def finding(row):
+    return Violation(code=ViolationCode.LABELS_INVALID, found="a", required="b", hint="c", row=row)
+
+
+@pytest.mark.parametrize("severity", Severity)
+def test_what_the_build_and_the_checks_found_is_left_once_whether_or_not_it_was_published(artifact, severity):
+    outcome = run_checked(
+        artifact,
+        build=lambda folder: (folder / "file.txt").write_text("x"),
+        check=lambda folder, value: [
+            CheckOutcome(name="ok", passed=False, severity=severity, violations=(finding(2), finding(3)))
+        ],
+        declared=("ok",),
+        findings=lambda value: [finding(1), finding(2)],
+    )
+    assert bool(outcome.published) == (severity is Severity.WARNING)
+    assert read_violations(artifact.violations) == [finding(1), finding(2), finding(3)]
+
+
+def test_findings_that_end_a_build_are_left_and_those_of_a_run_before_are_not(artifact):
+    run(artifact)
+    assert read_violations(artifact.violations) == []
+
+    def build(folder):
+        raise ValidationError("thing", [finding(7)])
+
+    with pytest.raises(ValidationError):
+        run_checked(artifact, build=build, check=lambda folder, value: [], declared=("ok",))
+    assert read_violations(artifact.violations) == [finding(7)]
+    run(artifact)
+    assert read_violations(artifact.violations) == []

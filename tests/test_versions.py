@@ -17,7 +17,7 @@ from muvap_assets.journal import events
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version
 from muvap_assets.version_diff import diff_versions
-from muvap_assets.versions import artifacts, roll_back, standing_versions
+from muvap_assets.versions import artifacts, previous_version, roll_back, standing_versions
 
 
 @pytest.fixture
@@ -41,6 +41,17 @@ def test_versions_are_listed_in_the_order_they_became_current(artifact):
     assert listed(artifact) == [first, third, second]
     assert [version.is_current for version in standing_versions(artifact)] == [True, False, False]
     assert [event.version for event in events(artifact)] == [first, second, third, first]
+
+
+def test_the_version_before_is_the_one_that_was_current_last_and_still_stands(artifact):
+    first, second = publish_text(artifact, "a"), publish_text(artifact, "b")
+    assert previous_version(artifact) == first
+    publish_text(artifact, "b")
+    assert previous_version(artifact) == first
+    roll_back(artifact, first)
+    assert previous_version(artifact) == second
+    shutil.rmtree(artifact.version(second))
+    assert previous_version(artifact) is None
 
 
 def test_publishing_what_is_current_writes_nothing_down(artifact):

@@ -10,6 +10,7 @@ See https://docs.dagster.io/guides/test/asset-checks.
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def gate(
     try:
         outcome = run(ProgressLog(context.log.info, asset.to_user_string()))
     except MuvapError as error:
-        yield from (_result(asset, not_run(name, str(error).splitlines()[0])) for name in declared)
+        yield from _not_run(asset, declared, error, artifact)
         raise _build_failure(error, artifact) from error
     if outcome.published is None:
         yield from (_result(asset, check, artifact.violations) for check in outcome.checks)
@@ -92,6 +93,16 @@ def _result(asset: dg.AssetKey, outcome: CheckOutcome, file: Path | None = None)
         description=found,
         metadata=metadata.of_check(outcome, file),
     )
+
+
+def _not_run(
+    asset: dg.AssetKey, declared: Sequence[str], error: MuvapError, artifact: Artifact
+) -> Iterator[dg.AssetCheckResult]:
+    """Every check failed, and its page shows what the build found: there is no other page to show it on."""
+    found, file = (error.violations, artifact.violations) if isinstance(error, ValidationError) else ((), None)
+    for name in declared:
+        outcome = not_run(name, str(error).splitlines()[0])
+        yield _result(asset, replace(outcome, violations=(*outcome.violations, *found)), file)
 
 
 def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:

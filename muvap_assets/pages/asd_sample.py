@@ -38,6 +38,8 @@ from muvap_assets.pages.media import sheet_size, sheet_uris, wav_uri
 
 _SECONDS = re.compile(r"\d{1,9}(\.\d{1,9})?|\d{1,9}/0*[1-9]\d{0,8}")
 _TICKS_A_SECOND = 1_000_000
+_SHORTEST = Fraction(1, 1000)
+"""Of a part, in seconds: no frame is shorter, and it has ticks and samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,11 +54,11 @@ class Part:
         """Of what a user wrote: decimals or fractions.
 
         Raises:
-            ConfigError: one is no number of seconds, or the length is 0.
+            ConfigError: one is no number of seconds, or the length is under a millisecond.
         """
         length = None if seconds is None else _seconds("--seconds", seconds)
-        if length == 0:
-            raise ConfigError("--seconds: 0; required: more than 0. Leave it out for all that follows.")
+        if length is not None and length < _SHORTEST:
+            raise ConfigError(f"--seconds: {seconds!r}; required: 0.001 or more. Leave it out for all that follows.")
         return cls(start=Fraction(0) if start is None else _seconds("--start-sec", start), seconds=length)
 
 
@@ -91,14 +93,13 @@ def sample_page(pack: Path, sample_id: str, part: Part) -> str:
     try:
         position = reader.position_of(sample_id)
     except KeyError:
-        known = reader.text_column("sample_id").to_pylist()
-        raise unknown_name(Path(pack), "sample", sample_id, known) from None
+        ids = reader.text_column("sample_id").to_pylist()
+        raise unknown_name(Path(pack), "sample", sample_id, ids) from None
     sample, tracks = reader[position], Tracks([reader.path], FrameRate.parse(MODEL_FPS))
     indices = tracks.indices(position)
     shown = _shown(sample, indices, part)
     gain = float(tracks.gains(LoudnessTarget())[0][position]) * FULL_SCALE
-    known = sample.entry.labels_known
-    targets = independent(sample.labels[indices]) if known else None
+    targets = independent(sample.labels[indices]) if sample.entry.labels_known else None
     body = element(
         "main",
         element("header", element("p", "Sample of a pack", class_="kind"), element("h1", foreign(sample_id))),
@@ -122,15 +123,15 @@ def _duration(sample: PackedSample) -> Fraction:
 
 def _shown(sample: PackedSample, indices: npt.NDArray[np.int64], part: Part) -> _Shown:
     whole, fps, entry = _duration(sample), sample.source_fps.value, sample.entry
-    if part.start >= whole:
+    if part.start > whole - _SHORTEST:
         raise ConfigError(
-            f"{entry.sample_id}: --start-sec {_decimal(part.start)}; required: less than its {_decimal(whole)} seconds. "
-            "Start earlier."
+            f"{entry.sample_id}: --start-sec {_decimal(part.start)}; required: less than its {_decimal(whole)} seconds, by a "
+            "millisecond or more. Start earlier."
         )
     stop = whole if part.seconds is None else min(part.start + part.seconds, whole)
     native = range(math.floor(part.start * fps), math.ceil(stop * fps))
     model = range(min(math.floor(part.start * MODEL_FPS), len(indices)), min(math.ceil(stop * MODEL_FPS), len(indices)))
-    seen = [*native[:: max(1, len(native) - 1)], *indices[model.start : model.stop].tolist()]
+    seen = [native[0], native[-1], *indices[model.start : model.stop].tolist()]
     samples = range(
         min(math.floor(part.start * AUDIO_RATE_HZ), entry.audio_samples),
         min(math.floor(stop * AUDIO_RATE_HZ), entry.audio_samples) if stop < whole else entry.audio_samples,

@@ -532,6 +532,11 @@ def test_recordings_that_changed_since_the_manifest_are_listed_in_the_loudness_r
     assert listed["code"] == "audio_changed"
     (failure,) = [event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure]
     assert failure.metadata["violations_file"].value == str(file)
+    for check in result.get_asset_check_evaluations():
+        assert not check.passed and check.metadata["violations_file"].value == str(file)
+        not_run, finding = (record.data for record in check.metadata["violations"].records)
+        assert (not_run["code"], finding["code"]) == ("check_not_run", "audio_changed")
+        assert finding["hint"] == "Materialize asd/manifest again."
     assert demo.run(asd.LOUDNESS_INDEX, "train").success
     assert file.read_text() == ""
 

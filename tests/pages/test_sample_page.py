@@ -150,11 +150,18 @@ def test_labels_that_are_not_known_are_not_shown(corpus):
     ("arguments", "said"),
     [
         (["thrid"], "no sample 'thrid'; required: one of its 4. Near it: third."),
-        (["third", "--start-sec", "3"], "third: --start-sec 3; required: less than its 2.035367 seconds."),
+        (
+            ["third", "--start-sec", "3"],
+            "third: --start-sec 3; required: less than its 2.035367 seconds, by a millisecond",
+        ),
         (["third", "--start-sec", "-1"], "--start-sec: '-1'; required: seconds, a decimal or a fraction."),
         (["third", "--seconds", "1e3"], "--seconds: '1e3'; required: seconds, a decimal or a fraction."),
         (["third", "--seconds", "1/0"], "--seconds: '1/0'; required: seconds, a decimal or a fraction."),
-        (["third", "--seconds", "0"], "--seconds: 0; required: more than 0."),
+        (["third", "--seconds", "0"], "--seconds: '0'; required: 0.001 or more."),
+        (
+            ["third", "--start-sec", "2.0353"],
+            "third: --start-sec 2.0353; required: less than its 2.035367 seconds, by a",
+        ),
     ],
 )
 def test_what_cannot_be_shown_is_refused_by_name(pack, arguments, said):
