@@ -182,9 +182,8 @@ def remove_stale_staging(staging: Path) -> list[str]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             private = lock_path.with_suffix("")
             # A lock without its folder may be one that is just being taken: its owner creates the folder only after.
-            if private.is_dir():
-                if _remove_private(private, lock_path):
-                    removed.append(private.name)
+            if private.is_dir() and _remove_private(private, lock_path):
+                removed.append(private.name)
         except BlockingIOError:
             continue
         finally:
