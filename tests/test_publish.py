@@ -236,3 +236,12 @@ def test_publish_returns_the_path_readers_will_use(artifact):
         published = publish(folder, artifact)
     assert (published.path / "f").read_text() == "x"
     assert time.time() - published.path.stat().st_mtime < 60
+
+
+def test_a_staged_folder_that_could_not_be_removed_keeps_its_lock_and_goes_with_the_next_run(artifact, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr("muvap_assets.publish.shutil.rmtree", lambda path, ignore_errors: None)
+        run(artifact)
+    assert sorted(path.suffix for path in artifact.staging.iterdir()) == ["", ".lock"]
+    run(artifact, "y")
+    assert list(artifact.staging.iterdir()) == []
