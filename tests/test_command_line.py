@@ -66,8 +66,9 @@ def test_help_names_every_option_and_argument_and_begins_with_a_sentence(path, c
 def test_the_tree_holds_the_verbs_that_the_documentation_names():
     assert {path[1] for path, _ in commands() if len(path) > 1} >= {
         *("validate", "pack", "inspect", "verify", "demo", "encode", "index", "capacities", "tiny-checkpoint"),
-        *("versions", "diff", "rollback", "maintenance", "purge"),
+        *("versions", "diff", "rollback", "maintenance", "purge", "ops"),
     }
+    assert ("muvap", "ops", "release-run") in {path for path, _ in commands()}
 
 
 def test_the_module_is_the_command_and_not_a_file_that_does_nothing():

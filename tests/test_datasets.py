@@ -120,3 +120,24 @@ def test_an_empty_file_is_a_platform_without_corpora(tmp_path):
 
 def test_the_default_file_is_valid_and_names_the_demo():
     assert set(load_datasets(DEFAULT_DATASETS).corpora) == {"demo_train", "demo_val"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "nightly_cron: 2001-99-99",
+        "nightly_cron: !!int x",
+        "nightly_cron: !!bool x",
+        "nightly_cron: !!timestamp x",
+        "corpora: !!map [1]",
+        "corpora: " + "[" * 3000,
+        "corpora: {a: 1, a: 2}",
+        "corpora: 0" + "9" * 5000,
+    ],
+    ids=lambda text: text[:40],
+)
+def test_whatever_yaml_stumbles_over_is_told_with_the_file(tmp_path, text):
+    path = tmp_path / "datasets.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"datasets\.yaml: (cannot be read as YAML|\d+ wrong entries)"):
+        load_datasets(path)

@@ -269,3 +269,12 @@ def test_findings_that_end_a_build_are_left_and_those_of_a_run_before_are_not(ar
     assert read_violations(artifact.violations) == [finding(7)]
     run(artifact)
     assert read_violations(artifact.violations) == []
+
+
+def test_a_staged_folder_that_could_not_be_removed_keeps_its_lock_and_goes_with_the_next_run(artifact, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr("muvap_assets.publish.shutil.rmtree", lambda path, ignore_errors: None)
+        run(artifact)
+    assert sorted(path.suffix for path in artifact.staging.iterdir()) == ["", ".lock"]
+    run(artifact, "y")
+    assert list(artifact.staging.iterdir()) == []

@@ -174,3 +174,15 @@ def test_every_file_a_ref2va_manifest_names_counts_also_in_rows_that_break_the_s
     (root / "media" / "gone.png").write_bytes(b"back")
     second = fingerprint(source, Layout(tmp_path / "data"))
     assert (second.missing, second.digest != first.digest) == (0, True)
+
+
+@pytest.mark.parametrize("entry", [5, [], ["x"], {"a": 1}, [1, 2], None])
+def test_a_cache_of_another_shape_only_costs_the_reading(place, monkeypatch, entry):
+    place.settle(monkeypatch)
+    known = place.look().digest
+    (path,) = (place.layout.cache / "sources").glob("*.json")
+    stored = json.loads(path.read_text())
+    path.write_text(json.dumps({**stored, "files": dict.fromkeys(stored["files"], entry)}))
+    assert place.look().digest == known
+    path.write_text("[" * 100_000)
+    assert place.look().digest == known

@@ -11,6 +11,7 @@ from version_roots import publish_text
 from muvap_assets.asd import line
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
+from muvap_assets.asd.manifest_files import read_manifest, read_notes
 from muvap_assets.cli.main import main
 from muvap_assets.errors import ConfigError, FormatError
 from muvap_assets.journal import events
@@ -177,3 +178,22 @@ def test_every_artifact_is_found_and_a_copied_root_keeps_its_order(layout, tmp_p
     copied = list(artifacts(Layout(tmp_path / "copy")))
     assert [artifact.label for artifact in copied] == ["ref2va/encoded_latents [003.clips]"]
     assert listed(copied[0]) == versions[::-1]
+
+
+@pytest.mark.parametrize("line_of", ['{{"version": "{0}", "at_sec": 1{1}}}', '{{"version": "{0}", "at_sec": {2}1{3}}}'])
+def test_a_journal_whose_numbers_are_no_times_is_passed_over(artifact, line_of):
+    version = publish_text(artifact, "a")
+    artifact.journal.write_text(line_of.format(version, "0" * 400, "[" * 100_000, "]" * 100_000) + "\n")
+    assert events(artifact) == []
+    assert listed(artifact) == [version]
+
+
+@pytest.mark.parametrize("name", ["manifest.parquet", "provenance.json"])
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"{", b"[]", b"\xff\xfe"])
+def test_a_damaged_manifest_is_one_error_that_names_it(tmp_path, name, content):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(FormatError, match=rf"{name}: unreadable .* Materialize asd/manifest again"):
+        read_manifest(tmp_path) if name == "manifest.parquet" else read_notes(tmp_path)
+    if name == "manifest.parquet":
+        with pytest.raises(FormatError, match="It is damaged: name another version"):
+            diff_versions(tmp_path, tmp_path)

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from muvap_assets.cli import asd, ops, ref2va
+from muvap_assets.cli.lazy import LazyGroup
 from muvap_assets.cli.show import show
 from muvap_assets.errors import MuvapError
 
@@ -123,6 +124,9 @@ def demo(folder: Path) -> None:
 
 for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, show, *ops.COMMANDS):
     main.add_command(command)
+main.add_command(
+    LazyGroup("ops", "muvap_assets.defs.ops", "ops", "Look after runs of the platform; needs Dagster and DAGSTER_HOME.")
+)
 
 
 if __name__ == "__main__":

@@ -202,14 +202,15 @@ def _stored_list(metadata: dict[bytes, bytes], key: bytes, rows: int) -> list[di
 
 def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterable[Violation]:
     for name, digest in record_digests(record).items():
-        if known.get(name) != digest:
+        stored = known.get(name)
+        if stored != digest:
             yield _finding(
                 ViolationCode.DIGEST_MISMATCH,
                 path,
                 record,
                 name,
                 f"digest {digest[:12]}",
-                f"{known.get(name, 'one')!s:.12}",
+                stored[:12] if isinstance(stored, str) and stored.isascii() else "one as it was written",
             )
 
 

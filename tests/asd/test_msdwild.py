@@ -314,3 +314,12 @@ def test_a_canonical_row_of_boxes_needs_all_three_of_its_columns(tmp_path):
     assert (good.boxes, good.start_sec) == (TrackBoxes("v.csv", 3, 7), Fraction(1001, 30000))
     assert good.audio_from_video
     assert (array.boxes, array.audio_from_video) == (None, False)
+
+
+def test_one_mistyped_frame_id_asks_for_no_million_windows(mini):
+    mini.boxes("a", 40, faces=(0,), extra=["999999999,face,0,1,1,9,9,0"])
+    mini.speaks("a", "0", 0, 1)
+    parsed = read(mini)
+    assert parsed.rows == ()
+    assert codes(parsed, Severity.ERROR) == [ViolationCode.BOX_INVALID]
+    assert "boxes from frame 0 to 999999999, which is over 100,000 windows" in parsed.violations[0].found

@@ -825,3 +825,19 @@ def test_labels_that_are_not_known_have_no_speaking_share(corpus, tmp_path):
     corpus.pack(tmp_path / "pack")
     assert summarize_pack(tmp_path / "pack").speaking_share is None
     assert read_plain(tmp_path / "pack")[0]["labels_known"] is False
+
+
+@pytest.mark.parametrize("lie", [50_331_653, 2**31 - 1, -5])
+def test_a_text_of_the_index_that_leads_out_of_the_map_is_refused_at_opening(packed, lie):
+    """Asking for it would end the process by a signal."""
+    path = packed / "index.arrow"
+    content = bytearray(path.read_bytes())
+    with pa.memory_map(str(path)) as source:
+        batch = pa.ipc.open_file(source).get_batch(0)
+        offsets = np.frombuffer(batch.column("sample_id").buffers()[1], np.int32, batch.num_rows + 1).tobytes()
+        del batch
+    place = content.index(offsets)
+    content[place + 4 : place + 8] = lie.to_bytes(4, "little", signed=True)
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match=r"index\.arrow: unreadable .* required: a whole record batch"):
+        PackReader(packed)

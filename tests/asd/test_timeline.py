@@ -123,3 +123,9 @@ def test_rates_with_huge_denominators_are_exact_too():
 def test_what_is_not_a_rate_is_refused_with_the_value(rate):
     with pytest.raises(ConfigError, match=f"frame rate '{rate}'"):
         FrameRate.parse(rate)
+
+
+@pytest.mark.parametrize("text", ["1/\u0660", "\u0662\u0665", "30/\uff11", "1/00"])
+def test_digits_of_other_scripts_are_no_rate_and_divide_by_no_zero(text):
+    with pytest.raises(ConfigError, match="not a rate"):
+        FrameRate.parse(text)

@@ -279,3 +279,12 @@ def test_an_end_marker_of_a_thumbnail_does_not_stand_for_the_picture():
 def test_listing_and_checking_faces_import_no_cv2():
     code = "import sys, muvap_assets.media.faces; sys.exit('cv2' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("descr", ["(", "|u1 ,,", "(99999999999999999999,)u1", "<U99999999999999999999"])
+def test_a_type_that_numpy_stumbles_over_is_a_damaged_header(tmp_path, descr):
+    header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2, 2), }}".encode()
+    path = tmp_path / "faces.npy"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4))
+    with pytest.raises(MediaError, match=r"damaged \.npy header"):
+        open_npy_faces(path)

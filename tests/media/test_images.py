@@ -1,5 +1,6 @@
 """Still pictures: orientation, transparency, and what is refused."""
 
+import contextlib
 import struct
 import zlib
 
@@ -8,6 +9,7 @@ import pytest
 from PIL import Image
 
 from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.media import images
 from muvap_assets.media.images import MAX_PIXELS, count_image, read_image
 
 
@@ -89,3 +91,22 @@ def test_a_decompression_bomb_is_refused_by_its_header(tmp_path, side):
     body = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
     (tmp_path / "bomb.png").write_bytes(body)
     assert refused(tmp_path / "bomb.png") is ViolationCode.IMAGE_TOO_LARGE
+
+
+def test_a_chunk_that_claims_gigabytes_is_asked_for_what_the_file_has(tmp_path):
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    content = bytearray((tmp_path / "a.png").read_bytes())
+    place = content.index(b"IDAT")
+    content[place - 4 : place] = struct.pack(">I", 0xFFFFFFF0)
+    (tmp_path / "a.png").write_bytes(content)
+    with images._OwnLength(tmp_path / "a.png") as stream:
+        assert stream.read(1 << 60) == content  # of a plain file, an error of memory
+    with contextlib.suppress(MediaError):  # whether Pillow makes do with what there is, is Pillow's business
+        assert read_image(tmp_path / "a.png").size == (4, 4)
+
+
+def test_a_picture_that_needs_another_program_is_refused(tmp_path):
+    """Pillow hands PostScript to Ghostscript; nothing a row names may start a program."""
+    path = tmp_path / "a.png"
+    path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n%%EOF\n")
+    assert refused(path) is ViolationCode.IMAGE_UNREADABLE

@@ -196,3 +196,18 @@ def test_counting_holds_a_block_whatever_the_length(tmp_path):
     tracemalloc.stop()
     assert facts.samples == 9_600_000
     assert peak < 5e6  # the whole is 77 MB as stereo float32
+
+
+def test_a_timestamp_of_millennia_ends_the_sound_and_makes_no_silence_of_it(tmp_path):
+    write_video(tmp_path / "a.mov", frames=24, sound=tone(32_000), sound_start=20_000)
+    facts = count_sound(tmp_path / "a.mov")
+    assert (facts.samples, facts.first_sec, facts.stopped) == (32_000, 20_000, "")
+    with SoundSource(tmp_path / "a.mov") as source:
+        assert list(source.blocks(Fraction(0))) == []
+        assert source.stopped == "timestamps that leave over 8388 s without sound"
+
+
+def test_a_rate_no_recording_has_is_refused(tmp_path):
+    soundfile.write(tmp_path / "a.wav", np.zeros(10), 2_000_000_000)
+    with pytest.raises(MediaError, match="a rate of 2000000000 Hz; required: 1000 to 768000 Hz"):
+        count_sound(tmp_path / "a.wav")

@@ -418,3 +418,38 @@ def test_any_bytes_end_in_a_clear_error_or_two_tuples(tmp_path_factory, content)
     else:
         assert isinstance(files, tuple)
         assert isinstance(counts, tuple)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("path", "../../etc/passwd", "for a shard of"),
+        ("path", None, "a null in path"),
+        ("bucket", "bucket=64x64-5f", "for a shard of"),
+        ("bytes", -1, "bytes from -1"),
+        ("joint_length", 2**62, "joint_length from"),
+        ("references", None, "a null in references"),
+        ("references", [None], "a null in"),
+        ("path", SECOND, "out of order, or twice"),
+    ],
+)
+def test_an_index_whose_values_no_index_has_is_damaged(folder, column, value, message):
+    path = folder / INDEX_NAME
+    table = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
+    rows = table.to_pylist()
+    rows[0][column] = value
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(pa.Table.from_pylist(rows, schema=table.schema))
+    with pytest.raises(FormatError, match=message):
+        read_index(folder)
+    assert (ViolationCode.INDEX_INVALID, INDEX_NAME) in codes(folder)
+
+
+def test_an_index_without_a_row_is_damaged(folder):
+    path = folder / INDEX_NAME
+    table = pa.ipc.open_file(pa.BufferReader(path.read_bytes())).read_all()
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.slice(0, 0))
+    with pytest.raises(FormatError, match="no row"):
+        read_index(folder)
+    assert [check.name for check in verify_dataset(folder) if not check.passed] == ["index_matches"]

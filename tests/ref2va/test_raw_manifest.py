@@ -12,7 +12,7 @@ from media_makers import raw_row, write_rows
 from muvap_assets.errors import Severity
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
-from muvap_assets.ref2va.raw_rows import exact_number
+from muvap_assets.ref2va.raw_rows import exact_number, json_object
 
 IMAGE = {"type": "image", "image": "picture.png"}
 VIDEO = {"type": "video", "video": "clip.mp4"}
@@ -350,3 +350,19 @@ def test_no_json_value_makes_reading_fail(tmp_path_factory, value):
 def test_no_bytes_make_reading_fail(tmp_path_factory, content):
     manifest = read(tmp_path_factory.getbasetemp(), content, "bytes.jsonl")
     assert manifest.violations
+
+
+def test_a_hundred_thousand_keys_of_which_one_is_given_twice_are_read_at_once():
+    keys = ", ".join(f'"k{number}": 0' for number in range(100_000))
+    value = json.loads("{" + keys + ', "k7": 1}', object_pairs_hook=json_object)
+    assert value.repeated == ("k7",)
+    assert json_object([("a", 1), ("b", 2)]) == {"a": 1, "b": 2}
+
+
+@pytest.mark.parametrize("text", ["\n" * 100, "{}\n\n\n{}\n\n", "  \n# x\n{}\n"])
+def test_lines_are_numbered_as_an_editor_does(tmp_path, text):
+    path = tmp_path / "clips.jsonl"
+    path.write_text(text)
+    rows = [violation.row for violation in read_raw_manifest(path, DatasetOptions()).violations if violation.row]
+    whole = text.rstrip().split("\n") if text.strip() else []
+    assert set(rows) == set(range(1, len(whole) + 1))

@@ -13,6 +13,7 @@ from muvap_assets.errors import EncodeError, FormatError, ViolationCode
 from muvap_assets.ref2va import records
 from muvap_assets.ref2va.contract import Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.records import (
+    DIGESTS_KEY,
     SCHEMAS,
     Record,
     from_row,
@@ -301,3 +302,33 @@ def test_several_rows_in_one_row_group_are_found(tmp_path):
     pq.write_table(pa.Table.from_pylist(rows, schema=pyarrow_schema_ref2va), tmp_path / "row")
     (violation,) = verify_row_file(tmp_path / "row")
     assert violation.code is ViolationCode.COUNT_MISMATCH
+
+
+@pytest.mark.parametrize(
+    "column", ["id", "vae_latent_bytes", "vae_latent_shape", "text_token_tags", "references", "width"]
+)
+def test_a_null_in_any_column_is_an_error_of_the_row(tmp_path, column):
+    row = {**to_row(record()), column: None}
+    path = tmp_path / "row.parquet"
+    pq.write_table(pa.Table.from_pylist([row], schema=pyarrow_schema_ref2va), path)
+    with pytest.raises(FormatError, match=f"null in {column}"):
+        read_shard(path)
+    assert any(f"null in {column}" in found.found for found in verify_row_file(path))
+
+
+@pytest.mark.parametrize("shape", [[2**62, 4], [0, 2**62, 2**62], [-1, -4], [None]])
+def test_a_shape_no_array_has_is_refused(shape):
+    row = {"id": "a", **tensor_cells("x", np.zeros((0, 4), np.float32)), "x_shape": shape}
+    with pytest.raises(FormatError, match="x holds 0 bytes"):
+        tensor_of(row, "x")
+
+
+def test_metadata_of_another_kind_is_a_finding(tmp_path):
+    path = tmp_path / "row.parquet"
+    for stored in (b"[[1]]", b'[{"vae_latent": 7}]', b"[" * 100_000, b'[{"vae_latent": "\\ud800"}]'):
+        with pq.ParquetWriter(path, pyarrow_schema_ref2va, compression="zstd", use_dictionary=False) as writer:
+            writer.write_table(pa.Table.from_pylist([to_row(record())], schema=pyarrow_schema_ref2va))
+            writer.add_key_value_metadata({DIGESTS_KEY: stored})
+        found = verify_row_file(path)
+        assert ViolationCode.DIGEST_MISMATCH in {finding.code for finding in found}
+        assert "".join(finding.message() for finding in found).encode()

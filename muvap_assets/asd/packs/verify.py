@@ -140,10 +140,6 @@ class _Pack:
 
 def _open(folder: Path) -> _Pack:
     header, index = read_header(folder), map_index(folder)
-    try:
-        index.validate(full=True)
-    except pa.ArrowException as error:
-        raise PackFormatError(folder / ARROW_FILE, str(error), "a whole record batch") from error
     lengths: list[ShardLengths | PackFormatError] = []
     for shard in range(min(header.shards, index.num_rows)):
         try:
