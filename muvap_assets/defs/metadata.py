@@ -22,7 +22,8 @@ from muvap_assets.publish import CheckOutcome
 
 TABLE_ROWS = 20
 _CELL_CHARACTERS = 400
-_COLUMNS = ("row", "sample_id", "code", "severity", "field", "found", "required", "hint")
+_COLUMNS = ("row", "sample_id", "code", "found", "required", "hint", "field", "severity")
+"""The hint before what matters less: a page shows no more of a wide table than fits."""
 
 
 def plain(value: Any) -> Any:

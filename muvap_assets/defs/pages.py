@@ -27,7 +27,7 @@ _PROVENANCE_FILES = ("provenance.json", "dataset.json")
 class Page:
     """What one materialization shows.
 
-    ``values`` are metadata as they are; ``pictures`` are drawn after everything else, and each may fail for itself.
+    ``values`` are metadata as they are; each of ``pictures`` may fail for itself, and takes nothing else with it.
     """
 
     values: Mapping[str, Any]
@@ -52,12 +52,12 @@ def definition_metadata(guide: str, columns: Sequence[Column]) -> dict[str, Any]
 def page_metadata(
     page: Page, artifact: Artifact, published: Published, seconds: float, log: logging.Logger
 ) -> dict[str, Any]:
-    """All metadata of a materialization; ``seconds`` is how long the work took."""
+    """All metadata of a materialization, its pictures first; ``seconds`` is how long the work took."""
     return {
+        **dict(_drawn(page.pictures, log)),
         **metadata.of_numbers(page.values),
         **metadata.of_work(page.work, seconds),
         **_version(artifact, published),
-        **dict(_drawn(page.pictures, log)),
     }
 
 
