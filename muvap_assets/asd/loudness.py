@@ -285,9 +285,10 @@ def _read_rows(folder: Path) -> list[LoudnessStats]:
     path = folder / INDEX_FILE
     with reading(path, "a Parquet file", "Materialize asd/loudness_index again."):
         table = pq.read_table(path)
+        names, types = table.schema.names, [str(kind) for kind in table.schema.types]
     if not table.schema.equals(_SCHEMA):
         raise FormatError(
-            f"{path}: columns {table.schema.names} of types {[str(kind) for kind in table.schema.types]}; required: "
+            f"{path}: columns {names} of types {types}; required: "
             f"{_SCHEMA.names} as this version writes them. Materialize asd/loudness_index again."
         )
     with reading(path, "whole rows", "Materialize asd/loudness_index again."):

@@ -24,6 +24,8 @@ PROBE = f"image 1, pillow {PIL.__version__}"
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
 """What Pillow decodes by itself. It knows more, of which some start another program: a PostScript file runs Ghostscript."""
 
+_BAND_PIXELS = 1 << 22
+MAX_SIDE = 65_535  # JPEG has no longer one
 BACKGROUND = (255, 255, 255, 255)
 MAX_PIXELS = 89_478_485  # Pillow's own bomb limit: a quarter of a gigabyte of RGB; refused here instead of warned about
 
@@ -46,7 +48,8 @@ def read_image(path: Path) -> Image.Image:
         with _OwnLength(path) as stream, _opened(stream) as opened:
             _require_plain(opened, path)
             opened.load()
-            return _opaque(ImageOps.exif_transpose(opened))
+            ImageOps.exif_transpose(opened, in_place=True)  # a copy would be held twice
+            return _opaque(opened)
     except (MediaError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
@@ -99,7 +102,7 @@ def count_image(path: Path) -> ImageFacts:
 
 
 def _require_plain(image: Image.Image, path: Path) -> None:
-    if image.width * image.height > MAX_PIXELS:
+    if image.width * image.height > MAX_PIXELS or max(image.size) > MAX_SIDE:
         raise _too_large(path, f"{image.width}x{image.height} pixels")
     frames = getattr(image, "n_frames", 1)
     if frames > 1:
@@ -118,9 +121,18 @@ def _opaque(image: Image.Image) -> Image.Image:
     if image.mode in ("I", "F"):
         raise ValueError(f"mode {image.mode!r} has no stated range")
     if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:
-        layer = image.convert("RGBA")
-        return Image.alpha_composite(Image.new("RGBA", layer.size, BACKGROUND), layer).convert("RGB")
+        return _composited(image.convert("RGBA"))
     return image.convert("RGB")
+
+
+def _composited(layer: Image.Image) -> Image.Image:
+    """On the background, some rows at a time: whole, it would take four pictures of memory."""
+    opaque = Image.new("RGB", layer.size)
+    rows = max(1, _BAND_PIXELS // layer.width)
+    for top in range(0, layer.height, rows):
+        band = layer.crop((0, top, layer.width, min(top + rows, layer.height)))
+        opaque.paste(Image.alpha_composite(Image.new("RGBA", band.size, BACKGROUND), band), (0, top))
+    return opaque
 
 
 def _too_large(path: Path, found: str) -> MediaError:
@@ -128,7 +140,7 @@ def _too_large(path: Path, found: str) -> MediaError:
         ViolationCode.IMAGE_TOO_LARGE,
         path,
         found=found,
-        required=f"at most {MAX_PIXELS} pixels",
+        required=f"at most {MAX_PIXELS} pixels, {MAX_SIDE} a side",
         hint="Scale it down; a reference is brought to a short edge of 2048 anyway.",
     )
 

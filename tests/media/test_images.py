@@ -105,6 +105,20 @@ def test_a_chunk_that_claims_gigabytes_is_asked_for_what_the_file_has(tmp_path):
         assert read_image(tmp_path / "a.png").size == (4, 4)
 
 
+@pytest.mark.parametrize("size", [(1, 1), (4_200_000, 2), (3000, 2900), (7, 255)], ids=str)
+def test_a_transparent_picture_is_made_opaque_in_bands_as_it_would_be_whole(size):
+    pixels = np.random.default_rng(0).integers(0, 256, (size[1], size[0], 4), np.uint8)
+    layer = Image.fromarray(pixels)
+    whole = Image.alpha_composite(Image.new("RGBA", layer.size, images.BACKGROUND), layer).convert("RGB")
+    assert images._composited(layer).tobytes() == whole.tobytes()
+
+
+@pytest.mark.parametrize("size", [(70_000, 2), (2, 70_000)])
+def test_a_side_longer_than_any_camera_makes_is_refused(tmp_path, size):
+    Image.new("L", size).save(tmp_path / "a.png")
+    assert refused(tmp_path / "a.png") is ViolationCode.IMAGE_TOO_LARGE
+
+
 def test_a_picture_that_needs_another_program_is_refused(tmp_path):
     """Pillow hands PostScript to Ghostscript; nothing a row names may start a program."""
     path = tmp_path / "a.png"

@@ -39,6 +39,7 @@ def main() -> int:
     if options.keep is not None:
         options.keep.mkdir(parents=True, exist_ok=True)
         for name in options.targets:
+            (folder / name).mkdir(parents=True, exist_ok=True)
             prepared = TARGETS[name].prepare(folder / name)
             for path, content in prepared.make(case_random(name, options.seed, options.first)):
                 (options.keep / path.name).write_bytes(content)

@@ -205,12 +205,13 @@ def map_index(folder: Path) -> pa.RecordBatch:
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
         batch = reader.get_batch(0) if reader.num_record_batches == 1 else None
-    except (OSError, pa.ArrowException) as error:
+        columns = list(map(str, reader.schema))
+    except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a name that is not UTF-8
         raise PackFormatError(path, _reason(error), "an Arrow IPC file") from error
     if batch is None:
         raise PackFormatError(path, f"{reader.num_record_batches} record batches", "one")
     if not batch.schema.equals(ARROW_SCHEMA):
-        wrong = sorted(set(map(str, batch.schema)) ^ set(map(str, ARROW_SCHEMA)))
+        wrong = sorted(set(columns) ^ set(map(str, ARROW_SCHEMA)))
         raise PackFormatError(path, f"other columns ({', '.join(wrong) or 'in another order'})", "those of version 4")
     try:
         # In full: a text whose offsets lie leads out of the map, and asking for it would end the process. 60 ms a million rows.
