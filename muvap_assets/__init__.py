@@ -6,6 +6,6 @@ Two lines share one way of working:
 ``ref2va``  manifest -> encoded_latents -> parquet_cache_index
 
 Reading order: ``errors`` and ``layout``, then ``publish`` (how anything becomes visible), then one line from its
-``contract`` onwards, then ``pictures``, which draw what was published, and last ``defs``, the Dagster shell. Only ``defs``, ``definitions`` and the top-level
-``resources`` package know Dagster.
+``contract`` onwards, then ``pictures``, which draw what was published, and last ``defs``, the Dagster shell. Only
+``defs``, ``definitions`` and the top-level ``resources`` package know Dagster.
 """
