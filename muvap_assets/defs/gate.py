@@ -84,7 +84,7 @@ def gate(
 
 def _result(asset: dg.AssetKey, outcome: CheckOutcome, file: Path | None = None) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.ERROR if outcome.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
-    found = outcome.violations[0].message() if outcome.violations else None
+    found = metadata.cut(outcome.violations[0].message()) if outcome.violations else None
     return dg.AssetCheckResult(
         asset_key=asset,
         check_name=outcome.name,
@@ -101,7 +101,7 @@ def _not_run(
     """Every check failed, and its page shows what the build found: there is no other page to show it on."""
     found, file = (error.violations, artifact.violations) if isinstance(error, ValidationError) else ((), None)
     for name in declared:
-        outcome = not_run(name, str(error).splitlines()[0])
+        outcome = not_run(name, metadata.cut(str(error).splitlines()[0]))
         yield _result(asset, replace(outcome, violations=(*outcome.violations, *found)), file)
 
 
@@ -110,14 +110,15 @@ def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:
         found = metadata.violations_table(error.violations, artifact.violations)
     else:
         found = metadata.violations_table([_as_violation(error)])
-    return dg.Failure(str(error), metadata=found, allow_retries=False)
+    lines = [metadata.cut(line) for line in str(error).splitlines()]
+    return dg.Failure("\n".join(lines), metadata=found, allow_retries=False)
 
 
 def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome], file: Path) -> dg.Failure:
     names = ", ".join(check.name for check in blocking)
     unique = list(dict.fromkeys(violation for check in blocking for violation in check.violations))
     lines = [f"{asset.to_user_string()} [{partition}]: failed {names}; nothing was published."]
-    lines.extend(f"  {violation.message()}" for violation in unique[: metadata.TABLE_ROWS])
+    lines.extend(f"  {metadata.cut(violation.message())}" for violation in unique[: metadata.TABLE_ROWS])
     if len(unique) > metadata.TABLE_ROWS:
         lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more in {file}")
     return dg.Failure("\n".join(lines), metadata=metadata.violations_table(unique, file), allow_retries=False)

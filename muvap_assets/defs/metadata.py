@@ -59,9 +59,14 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], more: Path | None = None
 
 def _cell(value: Any) -> Any:
     value = plain(value)
-    if isinstance(value, str) and len(value) > _CELL_CHARACTERS:
-        return f"{value[: _CELL_CHARACTERS - 1]}…"
+    if isinstance(value, str):
+        return cut(value, _CELL_CHARACTERS)
     return "" if value is None else value
+
+
+def cut(text: str, length: int = 2000) -> str:
+    """``text``, or its beginning: a record of a run is no place for what an untrusted file may hold."""
+    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _schema_of(record: dg.TableRecord) -> dg.TableSchema:

@@ -541,6 +541,20 @@ def test_recordings_that_changed_since_the_manifest_are_listed_in_the_loudness_r
     assert file.read_text() == ""
 
 
+def test_a_header_of_a_megabyte_does_not_end_up_in_the_records_of_its_run(demo, results):
+    source = demo.sources / "asd" / "train.tsv"
+    content = source.read_text()
+    source.write_text("x" * 1_000_000 + "\n")
+    try:
+        result = demo.run(asd.MANIFEST, "train")
+    finally:
+        source.write_text(content)
+    assert not result.success
+    sizes = [len(serialize_value(event)) for event in result.all_events]
+    assert max(sizes) < LIMIT_BYTES
+    assert demo.layout.asd_manifest("train").violations.stat().st_size > 1_000_000
+
+
 def test_a_table_keeps_twenty_rows_and_writes_all_of_them_to_the_file_it_names(tmp_path):
     rows = [{"name": f"clip {i}", "level": np.float64(i) / 2, "missing": None} for i in range(25)]
     shown = metadata.table("levels", rows, tmp_path / "new" / "levels.jsonl")

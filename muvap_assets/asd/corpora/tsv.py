@@ -133,6 +133,17 @@ def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[
 
 def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
     known = (*MANIFEST_COLUMNS, *OPTIONAL_COLUMNS)
+    if len(header) > MAX_COLUMNS:
+        yield file_finding(
+            path,
+            ViolationCode.ROW_MALFORMED,
+            f"{len(header)} columns",
+            f"at most {MAX_COLUMNS}",
+            "The first line names the columns: is this a canonical TSV?",
+            1,
+        )
+        return
+    occurrences = Counter(header)
     for name in MANIFEST_COLUMNS:
         if name not in header:
             yield file_finding(
@@ -143,12 +154,12 @@ def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
                 "Add it; a header line of column names is needed, separated by tabs.",
                 1,
             )
-    for name in dict.fromkeys(header):
-        if header.count(name) > 1:
+    for name, count in occurrences.items():
+        if count > 1:
             yield file_finding(
                 path,
                 ViolationCode.COLUMN_DUPLICATE,
-                f"column {name!r} occurs twice",
+                f"column {name!r} occurs {'twice' if count == 2 else f'{count} times'}",
                 "each column once",
                 "Remove one.",
                 1,
