@@ -190,7 +190,7 @@ def interrupted(place, after, number, *arguments):
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A data root with a published corpus, beside its sources."""
-    from conftest import CorpusBuilder
+    from corpus_builder import CorpusBuilder
 
     place = tmp_path_factory.mktemp("interrupted")
     builder = CorpusBuilder(place / "corpus")

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from conftest import CorpusBuilder
+from corpus_builder import CorpusBuilder
 from fuzz_engine import Prepared, Target, check_violations
 from fuzz_mutations import damaged, document, json_bytes, npy, pickled
 
