@@ -219,7 +219,9 @@ def _keep(report: Report, failure: tuple[str, str, str], case: int, files: list[
 
 
 def _held_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Not ru_maxrss, which a process inherits from the one that started it.
+    told = Path("/proc/self/status").read_text()
+    return int(told.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 class Progress:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,7 +20,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from fuzz_engine import NAMES, SEED, Progress, Report
+from fuzz_engine import NAMES, SEED, Progress, Report, case_random
 
 HERE = Path(__file__).parent
 WORKER = HERE / "fuzz_worker.py"
@@ -178,3 +179,83 @@ def test_ten_thousand_hostile_files_are_refused_by_name(many, target, tmp_path, 
     assert not report.failures, explain(report, tmp_path)
     assert report.cases == int(os.environ.get("MUVAP_FUZZ_CASES", SLOW_CASES))
     assert report.refused or target in SAFE_TO_LOSE, "no case was hostile enough to be refused"
+
+
+FAKES = """
+import sys, time
+import fuzz_engine as engine
+from pathlib import Path
+from fuzz_engine import Prepared, Progress, Target, Unwritable, hold_process, run_target
+from muvap_assets.errors import ConfigError
+
+engine.CPU_SEC, engine.GROWTH_BYTES = 0.3, 50 << 20
+held = []
+
+def hang():
+    while True:
+        pass
+
+def grow():
+    held.append(bytearray(100 << 20))
+    return True
+
+def refuse():
+    raise ConfigError("x: found a; required: b. Do c.")
+
+def fail(error):
+    raise error
+
+def of(run, intact=lambda: None):
+    calls = iter([True])
+    def prepare(folder):
+        return Prepared(lambda rng: [], lambda: next(calls, False) or run(), intact=intact)
+    return Target("fake", prepare)
+
+hold_process(None)
+folder = Path(sys.argv[1])
+for run, intact in (
+    (lambda: fail(TypeError("no error of ours")), lambda: None),
+    (hang, lambda: None),
+    (grow, lambda: None),
+    (lambda: True, lambda: "version 1 changed"),
+    (lambda: fail(Unwritable("no text")), lambda: None),
+    (lambda: fail(ConfigError("")), lambda: None),
+    (refuse, lambda: None),
+):
+    report = run_target(of(run, intact), folder, seed=1, first=0, count=1, progress=Progress(folder / "progress"))
+    print(*([failure["kind"] for failure in report.failures] or ["fine"]), flush=True)
+"""
+
+
+def test_the_engine_reports_every_kind_of_failure(tmp_path):
+    command = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(HERE)!r})\n{FAKES}", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=_environment())
+    kinds = ["TypeError", "hang", "memory", "changed", "Unwritable", "message", "fine"]
+    assert done.stdout.split() == kinds, done.stderr
+
+
+def test_a_crash_of_the_process_is_laid_to_its_case_and_the_other_targets_go_on(tmp_path, monkeypatch):
+    crashing = tmp_path / "worker.py"
+    crashing.write_text(
+        "import os, signal, sys\n"
+        f"sys.path.insert(0, {str(HERE)!r})\n"
+        "from pathlib import Path\n"
+        "from fuzz_engine import Progress, Report, report_json\n"
+        "words = sys.argv[1:]\n"
+        "progress = Progress(Path(words[words.index('--progress') + 1]))\n"
+        "for name in words[: words.index('--seed')]:\n"
+        "    progress.at(name, 17)\n"
+        "    if name == 'crash':\n"
+        "        os.kill(os.getpid(), signal.SIGSEGV)\n"
+        "    print(report_json(Report(name, 1, cases=5)), flush=True)\n"
+    )
+    monkeypatch.setattr(sys.modules[__name__], "WORKER", crashing)
+    reports = run_targets(["one", "crash", "two"], 1, 5, tmp_path / "work")
+    assert {name: report.cases for name, report in reports.items()} == {"one": 5, "crash": 0, "two": 5}
+    (failure,) = reports["crash"].failures
+    assert (failure["case"], failure["kind"]) == (17, f"exit status {-signal.SIGSEGV}")
+
+
+def test_a_case_is_the_same_every_time_and_another_for_another_number():
+    first, second = (case_random("tsv", 1, number).random() for number in (0, 1))
+    assert case_random("tsv", 1, 0).random() == first != second
