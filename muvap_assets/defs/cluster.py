@@ -35,7 +35,10 @@ def worker_app(broker: str, results: str) -> Celery:
     """The app of a worker: one run at a time a process, a fresh process for each, nothing taken ahead."""
     app: Celery = make_app({"broker": broker, "backend": results})  # type: ignore[no-untyped-call]  # has no annotations
     app.conf.update(
-        worker_prefetch_multiplier=1,  # a run taken ahead would wait behind a long one while another machine idles
+        # A run taken ahead would wait behind a long one while another machine idles. The multiplier alone leaves one: a run
+        # that was begun no longer counts.
+        worker_prefetch_multiplier=1,
+        worker_disable_prefetch=True,
         worker_max_tasks_per_child=1,  # memory of a GPU and of its libraries is given back with the process
         worker_hijack_root_logger=False,
         task_default_queue=CPU_QUEUE,

@@ -28,7 +28,7 @@ from muvap_assets.ref2va.publication import LOCATION_DEPENDENT
 pytestmark = pytest.mark.slow
 TASK = "dagster-celery/task_id"
 GPU_TAG = {"dagster-celery/queue": "gpu"}
-TAKES = 40
+TAKES, MANY_TAKES = 16, 40  # so that a part takes longer than Dagster needs to see that there is room for another
 PARTS = [f"clips|{part:03d}" for part in range(4)]
 MANY_PARTS = [f"many|{part:03d}" for part in range(6)]
 BACKFILL = """mutation ($params: LaunchBackfillParams!) {
@@ -153,15 +153,15 @@ class Cluster:
         return name
 
 
-def write_many(folder):
-    """The demo's rows many times over, each with a caption of its own: enough of them to be killed among."""
+def write_takes(path, takes):
+    """The demo's rows many times over, each with a caption of its own: enough of them to be watched, and killed among."""
     rows = [
         {**row, "id": f"{row['id']}-{take:02d}", "caption": f"{row['caption']} Take {take}."}
-        for take in range(TAKES)
+        for take in range(takes)
         for row in packed_rows()
     ]
-    (folder / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder / "many.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
 
 
 @pytest.fixture(scope="module")
@@ -171,9 +171,12 @@ def cluster(tmp_path_factory):
     path = tmp_path_factory.mktemp("cluster")
     write_demo_datasets(path / "sources")
     checkpoint = write_tiny_checkpoint(path / "checkpoint")
-    entry = {"manifest": str(path / "sources" / "clips.jsonl"), "width": 128, "height": 64, "num_frames": 22}
-    many = {**entry, "manifest": str(write_many(path / "sources")), "parts": len(MANY_PARTS)}
-    (path / "datasets.yaml").write_text(json.dumps({"ref2va": {"clips": {**entry, "parts": len(PARTS)}, "many": many}}))
+    size = {"width": 128, "height": 64, "num_frames": 22}
+    datasets = {
+        name: {"manifest": write_takes(path / "sources" / f"{name}.jsonl", takes), "parts": len(parts), **size}
+        for name, takes, parts in (("clips", TAKES, PARTS), ("many", MANY_TAKES, MANY_PARTS))
+    }
+    (path / "datasets.yaml").write_text(json.dumps({"ref2va": datasets}))
     (path / "location.py").write_text(LOCATION)
     (path / "home").mkdir()
     shutil.copy(ROOT / "deploy" / "cluster" / "dagster.yaml", path / "home" / "dagster.yaml")
