@@ -214,7 +214,7 @@ def test_a_daemon_takes_an_edited_ref2va_manifest_through_its_parts_to_the_publi
             site.write_rows("clips", packed_rows()[:-1])
             expected = {(key, name): count + name.startswith("clips") for (key, name), count in start.items()}
             until(
-                lambda: site.counts(instance) == expected, 150, lambda: f"the edited dataset: {site.counts(instance)}"
+                lambda: site.counts(instance) == expected, 300, lambda: f"the edited dataset: {site.counts(instance)}"
             )
             time.sleep(35)
             assert site.counts(instance) == expected
