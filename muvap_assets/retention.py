@@ -26,7 +26,7 @@ from muvap_assets.journal import exclusively, wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version, remove_stale_staging, staged
 from muvap_assets.ref2va import row_retention
-from muvap_assets.ref2va.line import ROWS_FILE, read_rows
+from muvap_assets.ref2va.standing_rows import ROWS_FILE, read_rows
 from muvap_assets.versions import StandingVersion, artifacts, standing_versions
 
 DAY_SEC = 86_400.0

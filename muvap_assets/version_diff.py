@@ -18,8 +18,8 @@ from muvap_assets.asd import loudness, manifest_files
 from muvap_assets.asd.packs.layout import ARROW_FILE, map_index
 from muvap_assets.errors import ConfigError
 from muvap_assets.readback import reading
-from muvap_assets.ref2va import line as ref2va_line
 from muvap_assets.ref2va.cache import INDEX_NAME, read_index
+from muvap_assets.ref2va.standing_rows import ROWS_FILE
 
 Row = Mapping[str, Any]
 _SHOWN = 60
@@ -140,7 +140,7 @@ def _samples(folder: Path) -> dict[str, Row]:
 
 
 def _encoded(folder: Path) -> dict[str, Row]:
-    records = json.loads((folder / ref2va_line.ROWS_FILE).read_text(encoding="utf-8"))
+    records = json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))
     return _keyed(records, "id", frozenset({"row"}))
 
 
@@ -162,6 +162,6 @@ _READERS: Mapping[str, tuple[Callable[[Path], bool], Callable[[Path], Mapping[st
     "asd/loudness_index": (lambda folder: (folder / loudness.INDEX_FILE).is_file(), _recordings),
     "asd/packed_shards": (lambda folder: (folder / ARROW_FILE).is_file(), _packed),
     "ref2va/manifest": (lambda folder: _has_manifest(folder, "id"), _samples),
-    "ref2va/encoded_latents": (lambda folder: (folder / ref2va_line.ROWS_FILE).is_file(), _encoded),
+    "ref2va/encoded_latents": (lambda folder: (folder / ROWS_FILE).is_file(), _encoded),
     "ref2va/parquet_cache_index": (lambda folder: (folder / INDEX_NAME).is_file(), _shards),
 }

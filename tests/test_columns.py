@@ -12,10 +12,9 @@ from muvap_assets.asd.packs.columns import PACK_TABLE
 from muvap_assets.asd.packs.layout import PackEntry
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.index_rows import INDEX_TABLE, IndexedRow
-from muvap_assets.ref2va.line import StandingRow
 from muvap_assets.ref2va.manifest_files import MANIFEST_TABLE as REF2VA_MANIFEST_TABLE
 from muvap_assets.ref2va.record_columns import RECORD_TABLES
-from muvap_assets.ref2va.standing_columns import STANDING_TABLE
+from muvap_assets.ref2va.standing_rows import STANDING_TABLE, StandingRow
 
 TABLES = {
     "asd/manifest": ASD_MANIFEST_TABLE,

@@ -19,7 +19,7 @@ from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.manifest_files import MANIFEST_TABLE
 from muvap_assets.ref2va.record_columns import RECORD_TABLES
-from muvap_assets.ref2va.standing_columns import STANDING_TABLE
+from muvap_assets.ref2va.standing_rows import STANDING_TABLE
 
 SOURCE = dg.AssetKey(["ref2va", "source"])
 MANIFEST = dg.AssetKey(["ref2va", "manifest"])

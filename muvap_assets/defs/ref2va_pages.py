@@ -21,7 +21,7 @@ from muvap_assets.ref2va.manifest_files import MANIFEST_TABLE
 from muvap_assets.ref2va.plan_report import PlanReport, plan_report
 from muvap_assets.ref2va.publication import Assembled
 from muvap_assets.ref2va.record_columns import RECORD_TABLES
-from muvap_assets.ref2va.standing_columns import STANDING_TABLE
+from muvap_assets.ref2va.standing_rows import STANDING_TABLE
 
 _BUCKETS_FILE, _DECODED_FILE = "buckets.jsonl", "decoded.jsonl"
 

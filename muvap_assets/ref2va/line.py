@@ -7,8 +7,8 @@ imports a model; the encoder is opened where a row needs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from muvap_assets.publish import (
     CheckOutcome,
     Outcome,
     file_sha256,
-    read_violations,
     require_current,
     require_pinned,
     run_checked,
@@ -30,16 +29,13 @@ from muvap_assets.readback import reading
 from muvap_assets.ref2va import encode
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, ModelSizes, RawSample, TokenPlanner
 from muvap_assets.ref2va.decode_check import (
-    DECODE_CHECK,
     DecodeReport,
     decode_rows,
     kept_figures,
-    verify_decoded,
 )
-from muvap_assets.ref2va.encode import EncodedRow, EncodeOptions, EncodeReport
+from muvap_assets.ref2va.encode import EncodeOptions, EncodeReport
 from muvap_assets.ref2va.encoder import Encoder, RowInput
 from muvap_assets.ref2va.encoder_spec import EncoderSpec, FileDigests, read_model_index
-from muvap_assets.ref2va.geometry import bucket_name
 from muvap_assets.ref2va.manifest import ManifestReport, validate_manifest
 from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME, read_manifest, write_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
@@ -48,41 +44,13 @@ from muvap_assets.ref2va.prepare import row_input
 from muvap_assets.ref2va.publication import Assembled, FinishedRow, PublicationOptions, publish_dataset
 from muvap_assets.ref2va.row_retention import in_use
 from muvap_assets.ref2va.row_store import RowStore
-from muvap_assets.ref2va.verify import verify_row_file
+from muvap_assets.ref2va.standing_rows import ENCODE_CHECKS, StandingRow, read_rows, verify_encoded, write_rows
 
 MANIFEST_CODE_VERSION = "1"
 ENCODE_CODE_VERSION = "2"
 INDEX_CODE_VERSION = "1"
-ROWS_FILE, PROVENANCE_FILE = "rows.json", "provenance.json"
+PROVENANCE_FILE = "provenance.json"
 MANIFEST_CHECKS = ("rows_valid", "rows_admitted", "tokens_counted")
-ENCODE_CHECKS = (
-    "rows_encoded",
-    "target_shapes",
-    "reference_rows",
-    "text_tags",
-    "tensors_finite",
-    "round_trip",
-    DECODE_CHECK,
-)
-_SUBJECTS = {
-    "target_shapes": {ViolationCode.TENSOR_SHAPE},
-    "reference_rows": {ViolationCode.REFERENCE_ROWS_MISMATCH},
-    "text_tags": {ViolationCode.TAGS_INVALID},
-    "tensors_finite": {ViolationCode.TENSOR_NON_FINITE},
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandingRow:
-    """One row of a part that stands encoded in the row store: where, under which digest, and what a plan needs of it."""
-
-    id: str
-    row: int
-    key: str
-    sha256: str
-    bucket: str
-    text_tokens: int
-    sequence_length: int
 
 
 # --- manifest ---------------------------------------------------------------------------------------------------------
@@ -149,15 +117,26 @@ def verify_manifest(folder: Path) -> list[CheckOutcome]:
     files = read_manifest(folder)
     report, errors = files.report, errors_of(files.violations)
     uncounted = [
-        _finding(record["id"], record["row"], "no token count", "the presentation's tokens, from the checkpoint's own")
+        Violation(
+            code=ViolationCode.ARTIFACT_INVALID,
+            sample_id=record["id"],
+            row=record["row"],
+            found="no token count",
+            required="the presentation's tokens, from the checkpoint's own",
+            hint="Materialize it again.",
+        )
         for record in files.table.select(["id", "row", "admitted", "presentation_tokens"]).to_pylist()
         if record["admitted"] and record["presentation_tokens"] is None
     ]
     too_few = []
     if report["rows_admitted"] != report["rows_total"] or not files.samples:
-        found = f"{report['rows_admitted']} of {report['rows_total']} rows admitted"
-        hint = "Mend or remove the refused rows in the source manifest."
-        too_few = [_finding(None, None, found, "every row, and at least one", hint=hint), *errors]
+        incomplete = Violation(
+            code=ViolationCode.ARTIFACT_INVALID,
+            found=f"{report['rows_admitted']} of {report['rows_total']} rows admitted",
+            required="every row, and at least one",
+            hint="Mend or remove the refused rows in the source manifest.",
+        )
+        too_few = [incomplete, *errors]
     counts = {name: int(report[name]) for name in ("rows_total", "rows_admitted", "rows_refused")}
     return [
         CheckOutcome.of("rows_valid", errors, errors=len(errors), warnings=len(files.violations) - len(errors)),
@@ -282,89 +261,6 @@ def encode_admitted(
     return report
 
 
-def write_rows(folder: Path, rows: Sequence[EncodedRow], numbers: Mapping[str, int]) -> None:
-    """Write the list of standing rows; the mirror of :func:`read_rows`."""
-    records = [
-        {
-            "id": row.sample_id,
-            "row": numbers[row.sample_id],
-            "key": row.key,
-            "sha256": file_sha256(row.path),
-            "bucket": bucket_name(row.geometry),
-            "text_tokens": row.text_tokens,
-            "sequence_length": row.sequence_length,
-        }
-        for row in rows
-    ]
-    write_json(folder / ROWS_FILE, records)
-
-
-def read_rows(folder: Path) -> list[StandingRow]:
-    """The rows of one part, in manifest order.
-
-    Raises:
-        FormatError: the file is missing or damaged.
-    """
-    with reading(folder / ROWS_FILE, "the rows of a part", "Materialize ref2va/encoded_latents again."):
-        return [StandingRow(**record) for record in json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))]
-
-
-def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) -> list[CheckOutcome]:
-    """Every check of one part: each row of the manifest stands, and is read back from the store in full."""
-    rows = read_rows(folder)
-    violations = list(read_violations(folder / VIOLATIONS_NAME))
-    standing = {row.id for row in rows}
-    named = {violation.sample_id for violation in violations}
-    missing = [
-        _finding(sample.id, sample.row, "not encoded", "every row of the part", ViolationCode.ROW_MISSING)
-        for sample in samples
-        if sample.id not in standing and sample.id not in named
-    ]
-    found = list(_read_back(rows, store))
-    for name, codes in _SUBJECTS.items():
-        found.extend((name, violation) for violation in violations if violation.code in codes)
-
-    def of(name: str) -> list[Violation]:
-        return [violation for check, violation in found if check == name]
-
-    tokens = sum(row.text_tokens for row in rows)
-    return [
-        CheckOutcome.of("rows_encoded", [*missing, *violations], rows=len(rows), rows_expected=len(samples)),
-        CheckOutcome.of(
-            "target_shapes", of("target_shapes"), rows=len(rows), buckets=len({row.bucket for row in rows})
-        ),
-        CheckOutcome.of("reference_rows", of("reference_rows"), rows=len(rows)),
-        CheckOutcome.of("text_tags", of("text_tags"), presentation_tokens=tokens),
-        CheckOutcome.of("tensors_finite", of("tensors_finite"), rows=len(rows)),
-        CheckOutcome.of(
-            "round_trip",
-            of("round_trip"),
-            rows=len(rows),
-            longest_sequence=max((row.sequence_length for row in rows), default=0),
-        ),
-        verify_decoded(folder, {row.id: row.key for row in rows}),
-    ]
-
-
-def _read_back(rows: Iterable[StandingRow], store: RowStore) -> Iterable[tuple[str, Violation]]:
-    """Findings about the rows' files, each with the check it belongs to."""
-    for row in rows:
-        path = store.row_path(row.key)
-        digest = file_sha256(path) if path.is_file() else "nothing"
-        if digest != row.sha256:
-            found, required = f"its file's digest is {digest[:12]}", row.sha256[:12]
-            yield "round_trip", _finding(row.id, row.row, found, required, ViolationCode.DIGEST_MISMATCH)
-            continue
-        for violation in verify_row_file(path):
-            checks = [name for name, codes in _SUBJECTS.items() if violation.code in codes]
-            yield (checks[0] if checks else "round_trip"), _placed(violation, row)
-
-
-def _placed(violation: Violation, row: StandingRow) -> Violation:
-    """A finding about a row's file, told as one about the manifest's row."""
-    return replace(violation, sample_id=row.id, row=row.row, source=None)
-
-
 # --- parquet cache index ----------------------------------------------------------------------------------------------
 
 
@@ -445,14 +341,3 @@ def _write_provenance(
         folder / PROVENANCE_FILE,
         {"artifact": artifact, "inputs": dict(inputs), "parameters": dict(parameters), "code_version": code_version},
     )
-
-
-def _finding(
-    sample_id: str | None,
-    row: int | None,
-    found: str,
-    required: str,
-    code: ViolationCode = ViolationCode.ARTIFACT_INVALID,
-    hint: str = "Materialize it again.",
-) -> Violation:
-    return Violation(code=code, sample_id=sample_id, row=row, found=found, required=required, hint=hint)

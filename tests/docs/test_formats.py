@@ -24,8 +24,8 @@ from muvap_assets.publish import content_version
 from muvap_assets.ref2va import index_rows, manifest_files, records
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder import Stage
-from muvap_assets.ref2va.line import StandingRow
 from muvap_assets.ref2va.publication import LOCATION_DEPENDENT as DATASET_LOCATION_DEPENDENT
+from muvap_assets.ref2va.standing_rows import StandingRow
 
 PAGE = "docs/formats.md"
 REFERENCES = records.SCHEMAS[Format.PACKED].field("references").type.value_type

@@ -14,6 +14,7 @@ from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version
 from muvap_assets.ref2va import line
 from muvap_assets.ref2va.row_store import RowStore
+from muvap_assets.ref2va.standing_rows import read_rows
 
 MANIFEST, ENCODED, INDEX = ref2va.MANIFEST, ref2va.ENCODED_LATENTS, ref2va.CACHE_INDEX
 OPTIONS = {"width": 128, "height": 64, "num_frames": 22, "parts": 2}
@@ -86,9 +87,7 @@ def test_the_demo_goes_through_with_every_check_on_the_real_classes(platform):
     with (root / "map_style_cache" / "file_info.pkl").open("rb") as stream:
         assert pickle.load(stream) == (tuple(shards), (1, 1, 1, 1))
     rows = [
-        row
-        for part in range(2)
-        for row in line.read_rows(platform.layout.ref2va_encoded_latents("clips", part).current)
+        row for part in range(2) for row in read_rows(platform.layout.ref2va_encoded_latents("clips", part).current)
     ]
     assert {row.id for row in rows} == {row["id"] for row in packed_rows()}
 
@@ -97,9 +96,9 @@ def test_an_sft_dataset_goes_through_and_parts_past_its_own_are_empty(platform, 
     results = platform.run_line("whole", parts=2)
     assert all(result.success for result in results)
     empty = platform.layout.ref2va_encoded_latents("whole", 1).current
-    assert line.read_rows(empty) == []
+    assert read_rows(empty) == []
     full = platform.layout.ref2va_encoded_latents("whole", 0).current
-    assert [row.id for row in line.read_rows(full)] == [row["id"] for row in sft_rows()]
+    assert [row.id for row in read_rows(full)] == [row["id"] for row in sft_rows()]
 
 
 def test_a_bad_row_publishes_nothing_and_names_every_violation(platform, fake):
@@ -182,9 +181,7 @@ def test_a_damaged_row_in_the_store_is_found_before_it_is_published(platform, fa
     platform.run(MANIFEST, "clips")
     for part in range(2):
         platform.run(ENCODED, dg.MultiPartitionKey({"dataset": "clips", "part": f"{part:03d}"}))
-    row = next(
-        row for p in range(2) for row in line.read_rows(platform.layout.ref2va_encoded_latents("clips", p).current)
-    )
+    row = next(row for p in range(2) for row in read_rows(platform.layout.ref2va_encoded_latents("clips", p).current))
     path = RowStore(platform.layout.row_store).row_path(row.key)
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 0xFF

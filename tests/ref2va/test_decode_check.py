@@ -34,6 +34,7 @@ from muvap_assets.ref2va.encode import encode_rows
 from muvap_assets.ref2va.encoder import Component, Stage
 from muvap_assets.ref2va.records import read_shard, read_tensors
 from muvap_assets.ref2va.row_store import RowStore
+from muvap_assets.ref2va.standing_rows import read_rows
 
 ROWS = {"a": 11, "b": 12, "c": 13}
 PIXELS = {name: frames(seed, GEOMETRY.num_frames, GEOMETRY.size) for name, seed in ROWS.items()}
@@ -428,7 +429,7 @@ def test_rows_that_do_not_decode_to_their_media_warn_and_are_published_all_the_s
     assert codes == {"decode_differs"}
     (event,) = result.get_asset_materialization_events()
     table = event.step_materialization_data.materialization.metadata["decoded"].records
-    standing = {row.id for row in line.read_rows(platform.artifact.current)}
+    standing = {row.id for row in read_rows(platform.artifact.current)}
     assert [record.data["id"] for record in table] == chosen_ids(standing, 2)
     assert {c.passed for c in result.get_asset_check_evaluations() if c.check_name != "decodes_back"} == {True}
 
