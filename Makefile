@@ -32,8 +32,8 @@ test: install  ## the tests, less those marked slow, those that install another 
 test-all: install  ## every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-coverage: install  ## the same tests as `make test`; fails below 90 % of the domain's lines and branches
-	$(BIN)/python -m pytest -m 'not slow and not interop and not ui' --cov --cov-report=term $(PYTEST_ARGS)
+coverage: PYTEST_ARGS += --cov --cov-report=term
+coverage: test  ## the same tests as `make test`; fails below 90 % of the domain's lines and branches
 
 check: install  ## lint, format and types
 	$(BIN)/ruff check .

@@ -256,19 +256,22 @@ class _Reader:
             return None
         return rate
 
+    def _refuse_path(self, place: str, found: str) -> None:
+        self.findings.add(
+            ViolationCode.PATH_INVALID,
+            place,
+            found=found,
+            required="a path relative to the manifest",
+            hint="Correct it.",
+        )
+
     def path(self, entry: Mapping[str, Any], name: str, where: str) -> Path | None:
         """A path as written, after checking that it stays in the manifest's folder and that the file is there."""
         if name not in entry:
             return None
         given, place = entry[name], f"{where}.{name}"
         if not isinstance(given, str) or not given.strip() or "\0" in given:
-            self.findings.add(
-                ViolationCode.PATH_INVALID,
-                place,
-                found=shown(given),
-                required="a path relative to the manifest",
-                hint="Correct it.",
-            )
+            self._refuse_path(place, shown(given))
             return None
         path = Path(given)
         try:
@@ -276,13 +279,8 @@ class _Reader:
             is_file, exists = resolved.is_file(), resolved.exists()
         # A name too long, a loop of links, a folder closed to us, a lone surrogate.
         except (OSError, RuntimeError, ValueError) as error:
-            self.findings.add(
-                ViolationCode.PATH_INVALID,
-                place,
-                found=f"{shown(given)} cannot be looked up ({getattr(error, 'strerror', None) or type(error).__name__})",
-                required="a path relative to the manifest",
-                hint="Correct it.",
-            )
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            self._refuse_path(place, f"{shown(given)} cannot be looked up ({reason})")
             return None
         if not self.options.allow_outside and not resolved.is_relative_to(self.base):
             self.findings.add(
