@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -20,6 +21,7 @@ from muvap_assets.threads import thread_pool
 
 Watch = Callable[[int, int, str], None]  # done, total, current item
 _CHUNK = 64
+_QUICK_SEC, _GRACE_SEC = 0.0002, 0.02  # a file that takes longer, the first few aside, is worth a thread
 _SMALL_BYTES = 128 * 1024  # read at once; the few calls fewer are most of what such a file costs
 R = TypeVar("R")
 
@@ -153,10 +155,22 @@ def _double_ids(rows: Iterable[IndexedRow]) -> list[Violation]:
 
 
 def each_path(read: Callable[[str], R], paths: Iterable[str], workers: int | None, watch: Watch | None) -> list[R]:
-    """``read`` of every path, in order; in threads, for hashing and reading release the interpreter lock."""
+    """``read`` of every path, in order: in this thread as long as that is quick, then in threads.
+
+    Reading and hashing release the interpreter lock, which pays for large files and slow disks. Small files that lie in
+    memory are done sooner by one thread than by several that take turns at the lock.
+    """
     paths = list(paths)
-    chunks = [paths[start : start + _CHUNK] for start in range(0, len(paths), _CHUNK)]
     results: list[R] = []
+    started = time.perf_counter()
+    for path in paths:
+        if time.perf_counter() - started > _GRACE_SEC + len(results) * _QUICK_SEC:
+            break
+        results.append(read(path))
+        if watch is not None and (len(results) % _CHUNK == 0 or len(results) == len(paths)):
+            watch(len(results), len(paths), path)
+    left = paths[len(results) :]
+    chunks = [left[start : start + _CHUNK] for start in range(0, len(left), _CHUNK)]
     with thread_pool(workers or os.cpu_count()) as pool:
         for chunk, found in zip(chunks, pool.map(lambda chunk: [read(path) for path in chunk], chunks), strict=True):
             results += found

@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -453,3 +454,28 @@ def test_an_index_without_a_row_is_damaged(folder):
     with pytest.raises(FormatError, match="no row"):
         read_index(folder)
     assert [check.name for check in verify_dataset(folder) if not check.passed] == ["index_matches"]
+
+
+# --- in one thread or several ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("cost_sec", "slow_from", "alone"), [(0.0001, 1000, 1000), (0.0001, 300, 306), (0.01, 0, 3)])
+def test_quick_reads_stay_in_one_thread_and_slow_ones_move_to_several_in_the_same_order(
+    monkeypatch, cost_sec, slow_from, alone
+):
+    """A read that costs 0.1 ms is quick, one of 10 ms is not; the first 20 ms are forgiven, so is what was saved."""
+    clock, caller, own_thread, seen = [0.0], threading.get_ident(), [], []
+    monkeypatch.setattr(shard_scan.time, "perf_counter", lambda: clock[0])
+
+    def read(path):
+        if threading.get_ident() == caller:
+            own_thread.append(path)
+            clock[0] += cost_sec if int(path) < slow_from else 0.01
+        return int(path)
+
+    results = shard_scan.each_path(read, map(str, range(1000)), 2, lambda done, total, path: seen.append((done, path)))
+    assert results == list(range(1000))
+    assert own_thread == [str(n) for n in range(len(own_thread))]
+    assert len(own_thread) == alone
+    assert seen[-1] == (1000, "999")
+    assert [done for done, _ in seen] == sorted({done for done, _ in seen})
