@@ -132,6 +132,7 @@ def _loudness_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
             list(LOUDNESS_CHECKS),
             lambda progress: line.make_loudness_index(layout, corpus, progress),
             asd_pages.loudness_page,
+            [layout.asd_manifest(corpus.name)],
         )
 
     return loudness_index
@@ -161,6 +162,7 @@ def _packed_shards(partitions: dg.PartitionsDefinition) -> dg.AssetsDefinition:
             list(PACK_CHECKS),
             lambda progress: line.make_packed_shards(layout, corpus, progress),
             asd_pages.pack_page,
+            [layout.asd_loudness_index(corpus.name)],  # of a manifest made again, it is what follows first
         )
 
     return packed_shards

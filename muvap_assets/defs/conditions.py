@@ -1,7 +1,9 @@
 """When an asset is made again by itself. Belongs here: automation conditions; what evaluates them is in ``automation``.
 
 The ready-made ``eager`` knows nothing of code versions and of the nightly tick, so these are put together from its parts.
-``since_last_handled`` remembers what happened while a condition was held back, for instance by a run in progress.
+It also forgets what came before its first evaluation, and takes whatever is made as the answer to all that came before,
+even to what changed after the run had read it. A source may change at any time, so there only a request is an answer, to
+what was there before it; what runs from an input of ours looks for itself whether it was overtaken (``gate``).
 See https://docs.dagster.io/guides/automate/declarative-automation.
 """
 
@@ -16,16 +18,31 @@ GPU_RUN_TAGS = {"dagster-celery/queue": "gpu"}
 Condition = AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 
 
+def _missing() -> Condition:
+    """Missing, and not asked for since it became so: what could not be made is not tried again and again."""
+    newly_missing: Condition = AutomationCondition.newly_missing()
+    return AutomationCondition.missing() & newly_missing.since(AutomationCondition.newly_requested())
+
+
 def root(nightly_cron: str) -> Condition:
-    """For an asset whose only input is a source: its content changed, its code did, a partition is new, a night passed."""
-    is_due: Any = (  # a part of it is typed for assets only
+    """For an asset whose only input is a source: its content changed, its code did, a partition is new, a night passed.
+
+    A change is one against an earlier tick. ``known`` is for the first: whether partitions stand or are missing, and
+    whether their sources are observed before that tick or after it, a fresh instance asks for each partition once.
+
+    In the tick after a request, ``since`` would take a new reason as answered by it. So a reason is given once more in
+    the tick after its own, by which time the request is past.
+    """
+    known: Condition = AutomationCondition.any_deps_match(~AutomationCondition.missing())
+    reason: Any = (  # a part of it is typed for assets only
         AutomationCondition.any_deps_match(AutomationCondition.data_version_changed())
+        | known.newly_true()
         | AutomationCondition.code_version_changed()
-        | AutomationCondition.newly_missing()
         | AutomationCondition.cron_tick_passed(nightly_cron)
     )
-    condition: Condition = is_due.since_last_handled() & ~AutomationCondition.in_progress()
-    return condition
+    again = (~reason).newly_true() & ~AutomationCondition.initial_evaluation()
+    due: Condition = (reason | again).since(AutomationCondition.newly_requested())
+    return (due | (known & _missing())) & ~AutomationCondition.in_progress()
 
 
 def downstream(*, not_woken_by: dg.AssetSelection | None = None) -> Condition:
@@ -38,13 +55,13 @@ def downstream(*, not_woken_by: dg.AssetSelection | None = None) -> Condition:
     updated = AutomationCondition.any_deps_updated()
     if not_woken_by is not None:
         updated = updated.ignore(not_woken_by)
-    due_by_itself = AutomationCondition.code_version_changed() | AutomationCondition.newly_missing()
-    is_due: Any = updated | due_by_itself  # as above
-    condition: Condition = (
-        is_due.since_last_handled()
+    reason: Any = updated | AutomationCondition.code_version_changed()  # as above
+    handled: Condition = AutomationCondition.newly_requested() | AutomationCondition.newly_updated()
+    due: Condition = reason.since(handled)
+    return (
+        (due | _missing())
         & ~AutomationCondition.any_deps_missing()
         & ~AutomationCondition.any_deps_in_progress()
         & ~AutomationCondition.any_deps_match(AutomationCondition.execution_failed())
         & ~AutomationCondition.in_progress()
     )
-    return condition

@@ -2,7 +2,8 @@
 
 The domain stages, checks and publishes (:mod:`muvap_assets.publish`); here its outcome becomes events. A failed blocking
 check or an error of ours yields every check result and then fails the run without a retry, so that no materialization is
-recorded; passing results travel inside the ``MaterializeResult``, which ties them to it.
+recorded; passing results travel inside the ``MaterializeResult``, which ties them to it. What was built from an input that
+was made again meanwhile is built again by a retry of the step, so that a long run does not end with what is out of date.
 
 See https://docs.dagster.io/guides/test/asset-checks.
 """
@@ -18,10 +19,13 @@ import dagster as dg
 
 from muvap_assets.defs import metadata
 from muvap_assets.defs.pages import Page, page_metadata
-from muvap_assets.errors import MuvapError, Severity, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import MuvapError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
 from muvap_assets.layout import Artifact
 from muvap_assets.progress import Progress, ProgressLog, format_seconds
-from muvap_assets.publish import CheckOutcome, Outcome, not_run
+from muvap_assets.publish import CheckOutcome, Outcome, current_version, not_run
+
+MAX_OVERTAKEN = 3
+"""How often a step is tried again because an input was made again meanwhile; then its result stands as it is."""
 
 GateEvent = dg.AssetCheckResult | dg.MaterializeResult[None]
 
@@ -45,6 +49,7 @@ def gate(
     declared: Sequence[str],
     run: Callable[[Progress], Outcome[Any]],
     describe: Callable[[Artifact, Path, Any], Page],
+    inputs: Sequence[Artifact] = (),
 ) -> Iterator[GateEvent]:
     """Run one checked build and report what became of it.
 
@@ -53,11 +58,15 @@ def gate(
         declared: the names of the asset's checks.
         run: stages, checks and publishes; it is given a progress callback that writes to the run's log.
         describe: the page of a published version, from its artifact, its folder and the value its build returned.
+        inputs: what it is built from by its current version, as far as it could be built again if only that moved.
 
     Raises:
+        dagster.RetryRequested: an input was made again while it was built. What was built is published and consistent in
+            itself; the retry takes up what is unchanged.
         dagster.Failure: a blocking check failed, or the build raised an error of ours. Never retried.
     """
     asset, started = context.asset_key, time.monotonic()
+    before = [current_version(artifact) for artifact in inputs]
     try:
         outcome = run(ProgressLog(context.log.info, asset.to_user_string()))
     except MuvapError as error:
@@ -72,6 +81,7 @@ def gate(
         f"{'published' if published.created else 'stood already, nothing changed'}, {len(outcome.checks)} checks, "
         f"{format_seconds(seconds)}"
     )
+    _require_not_overtaken(context, inputs, before)
     yield dg.MaterializeResult(
         asset_key=asset,
         data_version=dg.DataVersion(published.version),
@@ -80,6 +90,26 @@ def gate(
             describe(artifact, published.path, outcome.value), artifact, published, seconds, context.log
         ),
     )
+
+
+def _require_not_overtaken(
+    context: dg.AssetExecutionContext, inputs: Sequence[Artifact], before: Sequence[str | None]
+) -> None:
+    now = [current_version(artifact) for artifact in inputs]
+    moved = [
+        f"{artifact.label} ({old or 'none'} to {new or 'none'})"
+        for artifact, old, new in zip(inputs, before, now, strict=True)
+        if old != new
+    ]
+    if not moved:
+        return
+    text = f"{', '.join(moved)}: made again while {context.asset_key.to_user_string()} was built from it"
+    if context.retry_number >= MAX_OVERTAKEN:
+        context.log.warning(f"{text}, for the {MAX_OVERTAKEN + 1}. time in this run. What was built stands.")
+        return
+    text += ". It is built once more; what is unchanged is taken up."
+    context.log.info(text)
+    raise dg.RetryRequested(max_retries=MAX_OVERTAKEN) from StaleInputError(text)
 
 
 def _result(asset: dg.AssetKey, outcome: CheckOutcome, file: Path | None = None) -> dg.AssetCheckResult:

@@ -147,6 +147,7 @@ def _encoded_latents(partitions: dg.MultiPartitionsDefinition) -> dg.AssetsDefin
             list(ENCODE_CHECKS),
             lambda progress: line.make_encoded_latents(layout, dataset, part, encoder, progress),
             partial(ref2va_pages.encoded_page, spec=encoder),
+            [layout.ref2va_manifest(dataset.name)],
         )
 
     return encoded_latents
@@ -178,6 +179,7 @@ def _parquet_cache_index(partitions: dg.PartitionsDefinition) -> dg.AssetsDefini
             list(INDEX_CHECKS),
             lambda progress: line.make_parquet_cache_index(layout, dataset, progress),
             ref2va_pages.index_page,
+            [layout.ref2va_encoded_latents(dataset.name, part) for part in range(dataset.parts)],
         )
 
     return parquet_cache_index

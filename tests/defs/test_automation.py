@@ -26,7 +26,7 @@ class Watched:
     def __init__(self, corpus, tmp_path, instance, monkeypatch):
         self.corpus, self.instance, self.cursor, self.sensor_cursor = corpus, instance, None, None
         rec = corpus.wav("rec.wav", 80_000)
-        for name in ("a", "b"):
+        for name in ("a", "b", "c"):
             corpus.row(name, audio_path=rec, start_sec="0.5")
         corpus.write("one.tsv")
         corpus.write("two.tsv")
@@ -63,6 +63,12 @@ class Watched:
             self.instance.report_runless_asset_event(event)
         return [(event.asset_key, event.partition) for event in data.asset_events]
 
+    def edit(self, name):
+        """One row fewer, seen by the sensor."""
+        self.corpus.rows.pop()
+        self.corpus.write(name)
+        return self.look()
+
     def requested(self, at=None):
         """One tick of the automation sensor: what it asks for, by asset and partition."""
         result = dg.evaluate_automation_conditions(
@@ -78,33 +84,61 @@ class Watched:
         return {name: partitions for name, partitions in asked.items() if partitions}
 
 
-@pytest.fixture
-def watched(corpus, tmp_path, instance, monkeypatch):
-    """Everything built, every source seen, nothing left to ask for."""
-    platform = Watched(corpus, tmp_path, instance, monkeypatch)
-    for name in ("one", "two"):
-        assert platform.run(partition=name).success
-    platform.look()
-    assert platform.requested() == {}
-    return platform
-
-
 WHOLE_LINE = {"manifest": ["one"], "loudness_index": ["one"], "packed_shards": ["one"]}
+EVERYTHING = {name: ["one", "two"] for name in WHOLE_LINE}
+
+
+@pytest.fixture
+def unwatched(corpus, tmp_path, instance, monkeypatch):
+    return Watched(corpus, tmp_path, instance, monkeypatch)
+
+
+@pytest.fixture
+def watched(unwatched):
+    """Everything built, every source seen, nothing left to ask for."""
+    unwatched.look()
+    assert unwatched.requested() == EVERYTHING
+    for name in ("one", "two"):
+        assert unwatched.run(partition=name).success
+    assert unwatched.requested() == {}
+    return unwatched
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["nothing is made", "all is made"])
+@pytest.mark.parametrize("seen_first", [False, True], ids=["a tick comes first", "sources are seen first"])
+def test_a_fresh_instance_asks_for_everything_once_whatever_comes_first(unwatched, made, seen_first):
+    if made:
+        for name in ("one", "two"):
+            assert unwatched.run(partition=name).success
+    if not seen_first:
+        assert unwatched.requested() == {}
+    unwatched.look()
+    assert unwatched.requested() == EVERYTHING
+    for name in ("one", "two"):
+        assert unwatched.run(partition=name).success
+    assert [unwatched.requested() for _ in range(3)] == [{}, {}, {}]
+
+
+def test_a_change_while_a_requested_run_is_under_way_is_asked_for_after_it(watched):
+    """The run has read its manifest by then; that it ends before the next tick must not count as the answer."""
+    watched.edit("one.tsv")
+    assert watched.requested() == WHOLE_LINE
+    watched.edit("one.tsv")
+    assert watched.run(partition="one").success
+    assert [asked for asked in (watched.requested(), watched.requested()) if asked] == [WHOLE_LINE]
+    assert watched.run(partition="one").success
+    assert [watched.requested() for _ in range(3)] == [{}, {}, {}]
 
 
 def test_a_source_is_reported_once_and_again_only_when_its_content_changed(watched):
     assert watched.look() == []
     (watched.corpus.root / "one.tsv").touch()
     assert watched.look() == []
-    watched.corpus.rows.pop()
-    watched.corpus.write("one.tsv")
-    assert watched.look() == [(asd.SOURCE, "one")]
+    assert watched.edit("one.tsv") == [(asd.SOURCE, "one")]
 
 
 def test_an_edited_manifest_asks_for_its_chain_in_one_run_and_for_nothing_else(watched):
-    watched.corpus.rows.pop()
-    watched.corpus.write("one.tsv")
-    watched.look()
+    watched.edit("one.tsv")
     assert watched.requested() == WHOLE_LINE
     watched.run(partition="one")
     assert watched.requested() == {}
@@ -132,15 +166,13 @@ def test_a_new_code_version_asks_for_its_asset_and_what_follows_from_it(watched,
     assert watched.requested() == {"loudness_index": ["one", "two"], "packed_shards": ["one", "two"]}
 
 
-def test_the_nightly_tick_asks_once(corpus, tmp_path, instance, monkeypatch):
-    watched = Watched(corpus, tmp_path, instance, monkeypatch)
+def test_the_nightly_tick_asks_once(unwatched):
     for name in ("one", "two"):
-        watched.run(partition=name)
-    assert watched.requested(NIGHT) == {}
-    assert watched.requested(NIGHT + datetime.timedelta(minutes=59)) == {}
-    after = watched.requested(NIGHT + datetime.timedelta(minutes=61))
-    assert after["manifest"] == ["one", "two"]
-    assert watched.requested(NIGHT + datetime.timedelta(minutes=62)) == {}
+        unwatched.run(partition=name)
+    assert unwatched.requested(NIGHT) == {}
+    assert unwatched.requested(NIGHT + datetime.timedelta(minutes=59)) == {}
+    assert unwatched.requested(NIGHT + datetime.timedelta(minutes=61)) == EVERYTHING
+    assert unwatched.requested(NIGHT + datetime.timedelta(minutes=62)) == {}
 
 
 def test_a_failed_manifest_holds_back_what_follows_until_it_is_mended(watched):

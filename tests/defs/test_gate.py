@@ -7,6 +7,7 @@ import dagster as dg
 import numpy as np
 import pytest
 
+from muvap_assets.asd.loudness import read_inputs
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.datasets import load_datasets
 from muvap_assets.definitions import build_defs
@@ -202,6 +203,61 @@ def test_an_error_of_ours_in_a_build_fails_every_declared_check(good, tmp_path, 
     }
     (failure,) = [event for event in result.all_events if event.is_step_failure]
     assert "audio_changed" in str(failure.step_failure_data.user_failure_data.metadata["violation_counts"].value)
+
+
+class Overtaken:
+    """A build during which, ``times`` often, somebody edits the manifest and makes what lies between again."""
+
+    def __init__(self, platform, monkeypatch, name, times):
+        self.platform, self.build, self.left = platform, getattr(asd.line, name), times
+        monkeypatch.setattr(asd.line, name, self)
+
+    def __call__(self, layout, corpus, progress):
+        outcome = self.build(layout, corpus, progress)
+        if self.left:
+            self.left -= 1
+            self.platform.corpus.rows.pop()
+            self.platform.corpus.write()
+            asd.line.make_manifest(layout, corpus)
+            if self.build.__name__ == "make_packed_shards":
+                asd.line.make_loudness_index(layout, corpus)
+        return outcome
+
+
+@pytest.fixture
+def long(good):
+    for name in "cdefg":
+        good.row(name, audio_path="rec.wav", start_sec="0.5")
+    good.write()
+    return good
+
+
+@pytest.mark.parametrize("key", [LOUDNESS, PACKS], ids=["loudness index", "packs"])
+def test_what_was_overtaken_by_its_input_is_built_again_in_the_same_run(long, tmp_path, instance, monkeypatch, key):
+    platform = Platform(long, tmp_path, instance)
+    name = "make_loudness_index" if key == LOUDNESS else "make_packed_shards"
+    Overtaken(platform, monkeypatch, name, times=1)
+    result = platform.run()
+    assert result.success
+    assert materialized(result) == [MANIFEST, LOUDNESS, PACKS]
+    assert result.retry_attempts_for_node("__".join(key.path)) == 1
+    pack = PackReader(platform.layout.asd_packed_shards("talks").current)
+    assert len(pack) == 6
+    index = platform.layout.asd_loudness_index("talks")
+    assert read_inputs(index.current)["asd/manifest"] == current_version(platform.layout.asd_manifest("talks"))
+
+
+def test_a_step_that_is_overtaken_all_the_time_ends_with_what_it_has_and_says_so(
+    long, tmp_path, instance, monkeypatch, capfd
+):
+    platform = Platform(long, tmp_path, instance)
+    Overtaken(platform, monkeypatch, "make_packed_shards", times=5)
+    result = platform.run()
+    assert result.success
+    assert result.retry_attempts_for_node("asd__packed_shards") == 3
+    pack = PackReader(platform.layout.asd_packed_shards("talks").current)
+    assert len(pack) == 4
+    assert "for the 4. time in this run. What was built stands." in capfd.readouterr().err
 
 
 def test_keys_dependencies_and_checks_are_these():
