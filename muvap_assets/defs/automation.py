@@ -85,7 +85,12 @@ def build_source_sensor(
         layout: dg.ResourceParam[Layout],
         datasets: dg.ResourceParam[Datasets],
     ) -> dg.SensorResult:
-        cursor = json.loads(context.cursor or "{}")
+        if context.cursor is None:
+            # All sensors of a fresh daemon start at once; what is reported in the very moment of the first evaluation would
+            # be known in that one and a change in the next, and be asked for twice.
+            waiting = "the first look waits, so that the conditions are evaluated for the first time before it"
+            return dg.SensorResult(skip_reason=waiting, cursor="{}")
+        cursor = json.loads(context.cursor)
         seen, unfinished = dict(cursor.get("digests", {})), cursor.get("unfinished")
         events, unfinished = _look(_from(places, unfinished), seen, layout, datasets)
         if unfinished:

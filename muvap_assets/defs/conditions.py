@@ -18,17 +18,11 @@ GPU_RUN_TAGS = {"dagster-celery/queue": "gpu"}
 Condition = AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 
 
-def _missing() -> Condition:
-    """Missing, and not asked for since it became so: what could not be made is not tried again and again."""
-    newly_missing: Condition = AutomationCondition.newly_missing()
-    return AutomationCondition.missing() & newly_missing.since(AutomationCondition.newly_requested())
-
-
 def root(nightly_cron: str) -> Condition:
     """For an asset whose only input is a source: its content changed, its code did, a partition is new, a night passed.
 
-    A change is one against an earlier tick. ``known`` is for the first: whether partitions stand or are missing, and
-    whether their sources are observed before that tick or after it, a fresh instance asks for each partition once.
+    A change is one against an earlier tick, so there is none in the first: what is ``known`` by then is asked for as it
+    is, what is observed later as changed. Either way a fresh instance asks for each partition once, missing or not.
 
     In the tick after a request, ``since`` would take a new reason as answered by it. So a reason is given once more in
     the tick after its own, by which time the request is past.
@@ -36,13 +30,13 @@ def root(nightly_cron: str) -> Condition:
     known: Condition = AutomationCondition.any_deps_match(~AutomationCondition.missing())
     reason: Any = (  # a part of it is typed for assets only
         AutomationCondition.any_deps_match(AutomationCondition.data_version_changed())
-        | known.newly_true()
         | AutomationCondition.code_version_changed()
         | AutomationCondition.cron_tick_passed(nightly_cron)
+        | (known & (AutomationCondition.initial_evaluation() | AutomationCondition.newly_missing()))
     )
     again = (~reason).newly_true() & ~AutomationCondition.initial_evaluation()
     due: Condition = (reason | again).since(AutomationCondition.newly_requested())
-    return (due | (known & _missing())) & ~AutomationCondition.in_progress()
+    return due & ~AutomationCondition.in_progress()
 
 
 def downstream(*, not_woken_by: dg.AssetSelection | None = None) -> Condition:
@@ -58,8 +52,11 @@ def downstream(*, not_woken_by: dg.AssetSelection | None = None) -> Condition:
     reason: Any = updated | AutomationCondition.code_version_changed()  # as above
     handled: Condition = AutomationCondition.newly_requested() | AutomationCondition.newly_updated()
     due: Condition = reason.since(handled)
+    # Not asked for since it became missing: what could not be made is not tried again and again.
+    newly_missing: Condition = AutomationCondition.newly_missing()
+    missing = AutomationCondition.missing() & newly_missing.since(AutomationCondition.newly_requested())
     return (
-        (due | _missing())
+        (due | missing)
         & ~AutomationCondition.any_deps_missing()
         & ~AutomationCondition.any_deps_in_progress()
         & ~AutomationCondition.any_deps_match(AutomationCondition.execution_failed())

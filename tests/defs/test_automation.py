@@ -90,7 +90,9 @@ EVERYTHING = {name: ["one", "two"] for name in WHOLE_LINE}
 
 @pytest.fixture
 def unwatched(corpus, tmp_path, instance, monkeypatch):
-    return Watched(corpus, tmp_path, instance, monkeypatch)
+    platform = Watched(corpus, tmp_path, instance, monkeypatch)
+    assert platform.look() == []  # the very first look waits
+    return platform
 
 
 @pytest.fixture

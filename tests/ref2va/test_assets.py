@@ -152,6 +152,36 @@ def test_only_what_changed_is_encoded_again_through_the_assets(platform, fake):
     assert [(str(stage), sample) for stage, sample in fake.calls] == [("text", "walk-2")]
 
 
+def test_rows_whose_manifest_was_made_again_meanwhile_are_taken_up_in_the_same_run(platform, fake, monkeypatch):
+    """It holds the GPU's slot through the retry, and encodes nothing twice."""
+    assert platform.run(MANIFEST, "clips").success
+    encode, waiting = line.make_encoded_latents, [packed_rows()]
+
+    def overtaken(layout, dataset, part, spec, progress):
+        outcome = encode(layout, dataset, part, spec, progress)
+        if waiting:
+            rows = waiting.pop()
+            rows[1]["caption"] = "Another caption."
+            platform.write_clips(rows)
+            assert platform.run(MANIFEST, "clips").success
+        return outcome
+
+    monkeypatch.setattr(line, "make_encoded_latents", overtaken)
+    key = dg.MultiPartitionKey({"dataset": "clips", "part": f"{_part('walk-2'):03d}"})
+    result = platform.run(ENCODED, key)
+    assert result.success
+    assert result.retry_attempts_for_node("ref2va__encoded_latents") == 1
+    calls = [(str(stage), sample) for stage, sample in fake.calls]
+    assert calls.count(("text", "walk-2")) == 2
+    assert all(calls.count(call) == 1 for call in calls if call != ("text", "walk-2"))
+    assert input_version(result) == input_version(platform.run(ENCODED, key))  # the lineage names the later manifest
+
+
+def input_version(result):
+    (event,) = result.get_asset_materialization_events()
+    return event.step_materialization_data.materialization.tags["dagster/input_data_version/ref2va/manifest"]
+
+
 def test_the_index_refuses_parts_encoded_from_another_manifest(platform, fake):
     platform.run_line()
     published = current_version(platform.layout.ref2va_parquet_cache_index("clips"))
