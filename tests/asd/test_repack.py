@@ -1,5 +1,6 @@
 """A pack made with an earlier one at hand: the same bytes as without, and only what changed is decoded."""
 
+import errno
 import json
 import os
 import time
@@ -145,6 +146,88 @@ def test_a_changed_a_removed_and_an_added_row_cost_their_own_work(tracks, decode
     reuse = tracks.repacked(earlier, shard_bytes=shard_bytes)
     assert counts(reuse) == (4, 5, 4, 0)
     assert set(decoded[-2:]) == {"track 3", "track 6"}
+
+
+ARRAYS = ("faces.npy", "audio.npy")
+
+
+def shared(earlier, again):
+    """The arrays that are one file in both packs."""
+    names = sorted(str(path.relative_to(again)) for path in again.rglob("*.npy"))
+    return [name for name in names if (earlier / name).is_file() and (earlier / name).samefile(again / name)]
+
+
+def test_an_unchanged_pack_shares_its_arrays_with_the_earlier_one_and_labels_are_its_own(tracks):
+    tracks.settle()
+    earlier, _ = tracks.pack()
+    again, reuse = tracks.pack(earlier)
+    shards = sorted(path.name for path in again.glob("shard-*"))
+    assert len(shards) == 2
+    assert shared(earlier, again) == sorted(f"{shard}/{name}" for shard in shards for name in ARRAYS)
+    assert counts(reuse) == (6, 6, 6, 0)
+    assert all(check.passed for check in verify_pack(again, tracks.clips))
+
+
+def test_only_the_shard_of_a_changed_track_is_copied_and_nothing_shared_is_written_to(tracks):
+    tracks.settle()
+    earlier, _ = tracks.pack()
+    before = tree(earlier)
+    tracks.write_faces(tracks.root / "media" / "faces3", 33, frames=23)
+    again, _ = tracks.pack(earlier)
+    of = {e["sample_id"]: path.parent.name for path in again.glob("*/index.json") for e in json.loads(path.read_text())}
+    kept = {*of.values()} - {of["track 3"]}
+    assert shared(earlier, again) == sorted(
+        [*(f"{shard}/{name}" for shard in kept for name in ARRAYS), f"{of['track 3']}/audio.npy"]
+    )
+    assert tree(earlier) == before
+    full, _ = tracks.pack()
+    assert tree(again) == tree(full)
+
+
+def test_a_shard_whose_tracks_moved_is_copied(tracks):
+    tracks.settle()
+    earlier, _ = tracks.pack()
+    before = tree(earlier)
+    tracks.clips = tracks.clips[1:]
+    tracks.repacked(earlier)
+    assert shared(earlier, tracks.root / "pack2") == []
+    assert tree(earlier) == before
+
+
+@pytest.mark.parametrize("spoil", ["longer", "shorter", "header", "link"])
+def test_a_file_that_is_not_just_the_array_is_not_shared(tracks, spoil):
+    tracks.settle()
+    earlier, _ = tracks.pack()
+    full = tree(earlier)
+    reuse = Reuse.of(earlier, earlier.with_suffix(".json"))
+    path = earlier / "shard-000000" / "faces.npy"
+    content = path.read_bytes()
+    if spoil == "link":
+        path.rename(tracks.root / "elsewhere.npy")
+        path.symlink_to(tracks.root / "elsewhere.npy")
+    else:
+        changed = {"longer": content + b"x", "shorter": content[:-1], "header": content.replace(b"descr", b"DESCR")}
+        path.write_bytes(changed[spoil])
+    folder = tracks.root / "again"
+    folder.mkdir()
+    loudness = {clip.recording_id: Levels() for clip in tracks.clips}
+    write_pack(folder, tracks.clips, tracks.root / "media", loudness, inputs={}, shard_bytes=1_000_000, reuse=reuse)
+    assert "shard-000000/faces.npy" not in shared(earlier, folder)
+    assert not (folder / "shard-000000" / "faces.npy").is_symlink()
+    assert tree(folder) == full
+
+
+def test_where_files_have_but_one_name_the_arrays_are_copied(tracks, monkeypatch):
+    def refused(*names, **options):
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    tracks.settle()
+    earlier, _ = tracks.pack()
+    monkeypatch.setattr("muvap_assets.asd.packs.arrays.os.link", refused)
+    again, reuse = tracks.pack(earlier)
+    assert shared(earlier, again) == []
+    assert counts(reuse) == (6, 6, 6, 0)
+    assert tree(again) == tree(earlier)
 
 
 def test_labels_levels_and_names_are_never_copied(tracks):

@@ -1,4 +1,7 @@
-"""Copying the tracks of an earlier pack that are unchanged instead of decoding them again.
+"""Taking over the tracks of an earlier pack that are unchanged instead of decoding them again.
+
+A shard none of whose tracks changed or moved shares its arrays with the earlier pack (``arrays``); of others, the tracks are
+copied.
 
 What is copied takes the earlier index's CRC-32 along, and every pack is read back and held to its index before it is
 published: a track that is damaged in the earlier pack fails there, and the line packs again without copying, so that damage
@@ -51,17 +54,37 @@ _COLUMNS = (
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedTrack:
-    """What could be copied of one track: the CRC-32 of its faces and their origin, its audio; ``None`` is to be decoded.
+class Span:
+    """Bytes of an array of the earlier pack, with the CRC-32 they were written with."""
+
+    path: Path
+    offset: int
+    size_bytes: int
+    crc32: int
+    clipped_samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FoundTrack:
+    """What the earlier pack holds of one track: its faces and their origin, its audio; ``None`` is to be decoded.
 
     ``read_again`` says that the source had to be read to know that it is unchanged.
     """
 
     placed: Placed
     stamp: str
+    faces: tuple[Span, str] | None = None
+    audio: Span | None = None
+    read_again: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CopiedTrack:
+    """What was taken over of one track: the CRC-32 of its faces and their origin, its audio; ``None`` is to be decoded."""
+
+    found: FoundTrack
     faces: tuple[int, str] | None = None
     audio: WrittenAudio | None = None
-    read_again: bool = False
 
 
 @dataclass(slots=True)
@@ -84,8 +107,8 @@ class ReuseReport:
         self.tracks += 1
         self.faces_copied += track.faces is not None
         self.audio_copied += track.audio is not None
-        self.recognized_by_content += track.faces is not None and track.read_again
-        self.recognized_by_time += track.faces is not None and not track.read_again
+        self.recognized_by_content += track.faces is not None and track.found.read_again
+        self.recognized_by_time += track.faces is not None and not track.found.read_again
 
 
 @dataclass(slots=True)
@@ -115,17 +138,6 @@ class Reuse:
         """Write down what the new pack was made from; where that fails, the next one decodes everything."""
         with suppress(OSError):
             write_origins(path, self.origins)
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """Bytes of an array of the earlier pack, with the CRC-32 they were written with."""
-
-    path: Path
-    offset: int
-    size_bytes: int
-    crc32: int
-    clipped_samples: int = 0
 
 
 class EarlierPack:
@@ -191,7 +203,7 @@ class EarlierPack:
 
 
 class TrackCopier:
-    """Copies tracks from any of ``workers`` threads, through as many buffers and no more."""
+    """Finds and copies tracks from any of ``workers`` threads, through as many buffers and no more."""
 
     def __init__(self, reuse: Reuse, root: Path, face_shape: tuple[int, int], workers: int) -> None:
         self._earlier, self._root = reuse.earlier, root
@@ -201,27 +213,42 @@ class TrackCopier:
         for _ in range(workers):
             self._buffers.put(np.empty(max(BLOCK_BYTES, self._face_bytes), np.uint8))
 
-    def copy(self, placed: Placed, faces: Place, audio: Place) -> CopiedTrack:
-        """Copy what is unchanged of one track into the preallocated arrays of its shard.
+    def find(self, placed: Placed) -> FoundTrack:
+        """What the earlier pack holds of a track whose source is unchanged."""
+        # Before anything is read: what is written to the source later shows in the next stamp.
+        stamp = face_stamp(placed.clip, self._root)
+        if self._earlier is None:
+            return FoundTrack(placed, stamp)
+        buffer = self._buffers.get()
+        try:
+            faces, read_again = self._unchanged_faces(self._earlier, placed.clip, stamp, buffer)
+            return FoundTrack(placed, stamp, faces, self._earlier.audio(placed.clip), read_again)
+        finally:
+            self._buffers.put(buffer)
+
+    def copy(self, found: FoundTrack, faces: Place | None, audio: Place | None) -> CopiedTrack:
+        """Copy what was found of one track into the preallocated arrays of its shard; ``None`` is shared, and there.
 
         Raises:
             OSError: the target cannot be written.
         """
-        # Before anything is read: what is written to the source later shows in the next stamp.
-        stamp = face_stamp(placed.clip, self._root)
-        if self._earlier is None:
-            return CopiedTrack(placed, stamp)
         buffer = self._buffers.get()
         try:
-            found, read_again = self._unchanged_faces(self._earlier, placed.clip, stamp, buffer)
-            copied = None
-            if found is not None:
-                start = faces.data_offset + placed.face_offset * self._face_bytes
-                if _copy(found[0], faces.path, start, buffer):
-                    copied = (found[0].crc32, found[1])
-            return CopiedTrack(placed, stamp, copied, _copy_audio(self._earlier, placed, audio, buffer), read_again)
+            return CopiedTrack(found, self._copy_faces(found, faces, buffer), _copy_audio(found, audio, buffer))
         finally:
             self._buffers.put(buffer)
+
+    def _copy_faces(
+        self, found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.uint8]
+    ) -> tuple[int, str] | None:
+        if found.faces is None:
+            return None
+        span, origin = found.faces
+        if target is not None:
+            start = target.data_offset + found.placed.face_offset * self._face_bytes
+            if not _copy(span, target.path, start, buffer):
+                return None
+        return span.crc32, origin
 
     def _unchanged_faces(
         self, earlier: EarlierPack, clip: Clip, stamp: str, buffer: npt.NDArray[np.uint8]
@@ -259,18 +286,17 @@ class _FileDigests:
             return self._known[path]
 
 
-def _copy_audio(
-    earlier: EarlierPack, placed: Placed, target: Place, buffer: npt.NDArray[np.uint8]
-) -> WrittenAudio | None:
-    span = earlier.audio(placed.clip)
+def _copy_audio(found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.uint8]) -> WrittenAudio | None:
+    span = found.audio
     if span is None:
         return None
-    start = target.data_offset + placed.audio_offset * AUDIO_DTYPE.itemsize
-    if _copy(span, target.path, start, buffer):
-        return WrittenAudio(placed.position, span.crc32, span.clipped_samples)
-    # Silence after a recording's end is not written when it is decoded: nothing of a copy cut short may stay there.
-    _clear(target.path, start, span.size_bytes, buffer)
-    return None
+    if target is not None:
+        start = target.data_offset + found.placed.audio_offset * AUDIO_DTYPE.itemsize
+        if not _copy(span, target.path, start, buffer):
+            # Silence after a recording's end is not written when it is decoded: nothing of a copy cut short may stay.
+            _clear(target.path, start, span.size_bytes, buffer)
+            return None
+    return WrittenAudio(found.placed.position, span.crc32, span.clipped_samples)
 
 
 def _content_of(clip: Clip, root: Path, buffer: npt.NDArray[np.uint8]) -> str | None:

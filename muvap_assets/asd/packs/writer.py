@@ -1,4 +1,4 @@
-"""Writing a pack: plan, preallocate, decode into place, then the index.
+"""Writing a pack: plan, take over what is unchanged, decode the rest into place, then the index.
 
 Memory holds one block a worker, never a clip or a shard, and the bytes do not depend on who decodes what when.
 """
@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from muvap_assets.asd.contract import Clip, VisualKind
+from muvap_assets.asd.packs.arrays import ShardFiles, create_arrays
 from muvap_assets.asd.packs.audio_writer import (
     Place,
     WrittenAudio,
@@ -38,12 +39,7 @@ from muvap_assets.asd.packs.face_writer import (
 )
 from muvap_assets.asd.packs.layout import (
     ARTIFACT,
-    AUDIO_DTYPE,
-    AUDIO_FILE,
-    FACES_DTYPE,
-    FACES_FILE,
     LABELS_DTYPE,
-    LABELS_FILE,
     PACK_CODE_VERSION,
     PackEntry,
     PackHeader,
@@ -59,7 +55,6 @@ from muvap_assets.asd.timeline import model_frame_count
 from muvap_assets.disk import require_space
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.media.faces import load_decoder
-from muvap_assets.media.npy import npy_header_bytes, preallocate_npy
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 
@@ -121,8 +116,7 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     face_shape = (clips[0].face_height, clips[0].face_width)
     shards = plan_shards(clips, face_shape, shard_bytes)
     require_space(folder, pack_bytes(shards, face_shape), "packed shards")
-    files = [_preallocate(folder / shard_name(i), shard, face_shape) for i, shard in enumerate(shards)]
-    work = _Work(shards, files, root, workers, reuse or Reuse(), progress)
+    work = _Work(folder, shards, face_shape, root, workers, reuse or Reuse(), progress)
     content = _write_content(work)
     _raise_if_any(content.violations)
     write_index(folder, [[_entry(placed, content, loudness) for placed in shard.samples] for shard in shards])
@@ -196,36 +190,16 @@ def _finding(clip: Clip, code: ViolationCode, found: str, required: str, hint: s
     return Violation(code=code, found=found, required=required, hint=hint, row=clip.row, sample_id=clip.sample_id)
 
 
-# --- arrays -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _ShardFiles:
-    faces: Place
-    audio: Place
-
-
-def _preallocate(folder: Path, shard: ShardPlan, face_shape: tuple[int, int]) -> _ShardFiles:
-    """Create a shard's arrays; its labels are complete with that."""
-    folder.mkdir(parents=True)
-    faces, audio = folder / FACES_FILE, folder / AUDIO_FILE
-    files = _ShardFiles(
-        Place(faces, preallocate_npy(faces, FACES_DTYPE, (shard.frames, *face_shape))),
-        Place(audio, preallocate_npy(audio, AUDIO_DTYPE, (shard.audio_samples,))),
-    )
-    with (folder / LABELS_FILE).open("xb") as stream:
-        stream.write(npy_header_bytes(LABELS_DTYPE, (shard.frames,)))
-        for placed in shard.samples:
-            stream.write(placed.clip.labels.tobytes())
-    return files
+# --- content ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """What there is to write, and where."""
 
+    folder: Path
     shards: Sequence[ShardPlan]
-    files: Sequence[_ShardFiles]
+    face_shape: tuple[int, int]
     root: Path
     workers: int
     reuse: Reuse
@@ -248,13 +222,14 @@ class _Content:
         self._work, self._total, self._done = work, len(work.samples), 0
 
     def copied(self, track: CopiedTrack) -> None:
-        """Take in what could be copied of a track."""
+        """Take in what was taken over of a track."""
+        placed = track.found.placed
         self._work.reuse.report.add(track)
-        self.stamps[track.placed.position] = track.stamp
+        self.stamps[placed.position] = track.found.stamp
         if track.audio is not None:
-            self.audio[track.placed.position] = track.audio
+            self.audio[placed.position] = track.audio
         if track.faces is not None:
-            self._faces_written(track.placed, *track.faces)
+            self._faces_written(placed, *track.faces)
 
     def open(self, placed: Placed) -> FaceSource | None:
         """The faces of a sample that are read block by block; nothing and a finding where they cannot be."""
@@ -301,10 +276,10 @@ class _Content:
 
 
 def _write_content(work: _Work) -> _Content:
-    """Copy what is unchanged, then decode the rest, from ``work.workers`` threads."""
+    """Take over what is unchanged, then decode the rest, from ``work.workers`` threads."""
     content = _Content(work)
-    for track in _run_bounded(_copy_jobs(work), work.workers):
-        content.copied(track)
+    copier = TrackCopier(work.reuse, work.root, work.face_shape, work.workers)
+    files = [_take_over(work, i, copier, content) for i in range(len(work.shards))]
     silent = [placed for placed in work.samples if placed.position not in content.audio]
     faceless = [placed for placed in work.samples if placed.position not in content.faces_crc32]
     kinds = {placed.clip.visual_kind for placed in faceless}
@@ -312,33 +287,37 @@ def _write_content(work: _Work) -> _Content:
         load_decoder()
     if VisualKind.VIDEO_BOXES in kinds or any(placed.clip.audio_from_video for placed in silent):
         load_video_decoder()
-    audio = {i: file.audio for i, file in enumerate(work.files)}
-    faces = {i: file.faces for i, file in enumerate(work.files)}
+    # What is shared with an earlier pack is complete: no sample that is still to be decoded lies in it.
+    audio = {i: file.audio for i, file in enumerate(files) if file.audio is not None}
+    faces = {i: file.faces for i, file in enumerate(files) if file.faces is not None}
     recordings = (partial(write_recording, clips, audio, work.root) for clips in group_by_recording(silent))
     videos = (partial(write_video, clips, faces, work.root) for clips in group_by_video(faceless))
     jobs: Iterable[Callable[[], WrittenRecording | WrittenVideo | WrittenBlock]]
-    jobs = chain(recordings, videos, _face_jobs(work, faceless, content))
+    jobs = chain(recordings, videos, _face_jobs(work, faceless, faces, content))
     for result in _run_bounded(jobs, work.workers):
         content.add(result)
     return content
 
 
-def _copy_jobs(work: _Work) -> Iterator[Callable[[], CopiedTrack]]:
-    clip = work.samples[0].clip
-    copier = TrackCopier(work.reuse, work.root, (clip.face_height, clip.face_width), work.workers)
-    for placed in work.samples:
-        files = work.files[placed.shard]
-        yield partial(copier.copy, placed, files.faces, files.audio)
+def _take_over(work: _Work, shard: int, copier: TrackCopier, content: _Content) -> ShardFiles:
+    """Create a shard's arrays, with what an earlier pack holds of them."""
+    plan = work.shards[shard]
+    found = list(_run_bounded((partial(copier.find, placed) for placed in plan.samples), work.workers))
+    found.sort(key=lambda track: track.placed.position)
+    files = create_arrays(work.folder / shard_name(shard), plan, work.face_shape, found)
+    for track in _run_bounded((partial(copier.copy, track, files.faces, files.audio) for track in found), work.workers):
+        content.copied(track)
+    return files
 
 
-def _face_jobs(work: _Work, samples: Sequence[Placed], content: _Content) -> Iterator[Callable[[], WrittenBlock]]:
-    clip = work.samples[0].clip
-    writer = BlockWriter((clip.face_height, clip.face_width), work.workers)
+def _face_jobs(
+    work: _Work, samples: Sequence[Placed], faces: Mapping[int, Place], content: _Content
+) -> Iterator[Callable[[], WrittenBlock]]:
+    writer = BlockWriter(work.face_shape, work.workers)
     for placed in samples:
         source = None if placed.clip.visual_kind is VisualKind.VIDEO_BOXES else content.open(placed)
-        faces = work.files[placed.shard].faces
         for block in blocks_of(placed, source) if source is not None else ():
-            yield partial(writer.write, block, faces.path, faces.data_offset)
+            yield partial(writer.write, block, faces[placed.shard].path, faces[placed.shard].data_offset)
 
 
 def _run_bounded(jobs: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
