@@ -101,7 +101,7 @@ def pack_page(artifact: Artifact, folder: Path, clips: Sequence[Clip]) -> Page:
 
 
 def _copied(artifact: Artifact) -> int:
-    """Tracks whose faces were copied from the earlier pack, as the last run wrote down."""
+    """Tracks whose faces were taken over from the earlier pack, as the last run wrote down."""
     reuse: dict[str, Any] = json.loads((artifact.reports / line.REUSE_FILE).read_text(encoding="utf-8"))
     return int(reuse["faces_copied"])
 

@@ -105,7 +105,7 @@ def _require_not_overtaken(
         return
     text = f"{', '.join(moved)}: made again while {context.asset_key.to_user_string()} was built from it"
     if context.retry_number >= MAX_OVERTAKEN:
-        context.log.warning(f"{text}, for the {MAX_OVERTAKEN + 1}. time in this run. What was built stands.")
+        context.log.warning(f"{text}, more than {MAX_OVERTAKEN} times in this run. What was built stands.")
         return
     text += ". It is built once more; what is unchanged is taken up."
     context.log.info(text)
