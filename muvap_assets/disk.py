@@ -1,8 +1,11 @@
-"""Whether a disk holds what is about to be written to it, asked before the work and not after hours of it."""
+"""Whether a disk holds what is about to be written to it, asked before the work and not after hours of it; what a folder holds."""
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from muvap_assets.errors import PublishError
@@ -13,6 +16,20 @@ def free_bytes(place: Path) -> int:
     while not place.exists():
         place = place.parent
     return shutil.disk_usage(place).free
+
+
+def file_states(folder: Path) -> Iterator[os.stat_result]:
+    """The state of every plain file below ``folder``; what another process removes meanwhile is left out."""
+    for place, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(place, name)
+            try:
+                state = path.lstat()
+            except FileNotFoundError:
+                continue
+            if stat.S_ISREG(state.st_mode):
+                yield state
 
 
 def require_space(place: Path, needed_bytes: int, what: str) -> None:

@@ -168,18 +168,26 @@ def staged(artifact: Artifact) -> Iterator[Path]:
     """
     artifact.staging.mkdir(parents=True, exist_ok=True)
     remove_stale_staging(artifact.staging)
-    name = f"{artifact.line}-{artifact.name}-{artifact.partition}-{uuid.uuid4().hex}"
-    lock_path = artifact.staging / f"{name}.lock"
-    lock = os.open(lock_path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-    private = artifact.staging / name
+    private, lock_path, lock = _own_place(artifact)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
         folder = private / "tree"
         folder.mkdir(parents=True)
         yield folder
     finally:
         _remove_private(private, lock_path)
         os.close(lock)
+
+
+def _own_place(artifact: Artifact) -> tuple[Path, Path, int]:
+    """A name in staging that nobody else has, the path of its lock, and the lock, held."""
+    while True:
+        private = artifact.staging / f"{artifact.line}-{artifact.name}-{artifact.partition}-{uuid.uuid4().hex}"
+        lock_path = artifact.staging / f"{private.name}.lock"
+        lock = os.open(lock_path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return private, lock_path, lock
+        os.close(lock)  # until it was held, maintenance could take it for a dead one's
 
 
 def remove_stale_staging(staging: Path) -> list[str]:

@@ -18,15 +18,18 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from muvap_assets.disk import file_states
+from muvap_assets.errors import FormatError
 from muvap_assets.journal import exclusively, wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version, remove_stale_staging, staged
 from muvap_assets.ref2va import row_retention
-from muvap_assets.ref2va.standing_rows import ROWS_FILE, read_rows
+from muvap_assets.ref2va.standing_rows import ROWS_FILE, StandingRow, read_rows
 from muvap_assets.versions import StandingVersion, artifacts, standing_versions
 
 DAY_SEC = 86_400.0
@@ -140,47 +143,55 @@ def remove_version(artifact: Artifact, version: str) -> bool:
 
 def _clean_staging(layout: Layout, report: MaintenanceReport, before_sec: float) -> None:
     staging = layout.root / ".staging"
-    for private in _abandoned(staging):
-        report.removed.append(Removal(RemovalKind.STAGING, private.name, tree_bytes(private)))
+    for lock in _locks(staging):
+        private = lock.path.with_suffix("")
+        if lock.in_use:
+            continue
+        if private.is_dir():
+            report.removed.append(Removal(RemovalKind.STAGING, private.name, tree_bytes(private)))
+        elif lock.changed_sec < before_sec:
+            # A process killed between taking its lock and making its folder leaves a lock alone.
+            report.removed.append(Removal(RemovalKind.STAGING, lock.path.name, 0))
+            if not report.dry_run:
+                lock.path.unlink(missing_ok=True)
     if not report.dry_run:
         remove_stale_staging(staging)
-    for lock in sorted(staging.glob("*.lock")):
-        # A process killed between taking its lock and making its folder leaves a lock alone.
-        if not lock.with_suffix("").exists() and lock.stat().st_mtime < before_sec:
-            report.removed.append(Removal(RemovalKind.STAGING, lock.name, 0))
-            if not report.dry_run:
-                lock.unlink(missing_ok=True)
-
-
-def _abandoned(staging: Path) -> list[Path]:
-    """Folders whose owner is gone."""
-    return [private for private, in_use in _staging(staging) if not in_use and private.is_dir()]
 
 
 def busy_staging(staging: Path) -> list[str]:
     """Names of the folders that running publishers are writing to."""
-    return [private.name for private, in_use in _staging(staging) if in_use]
+    return [lock.path.stem for lock in _locks(staging) if lock.in_use]
 
 
-def _staging(staging: Path) -> Iterator[tuple[Path, bool]]:
+@dataclass(frozen=True, slots=True)
+class _Lock:
+    """A lock in staging: where, when it was made, and whether its owner lives."""
+
+    path: Path
+    changed_sec: float
+    in_use: bool
+
+
+def _locks(staging: Path) -> Iterator[_Lock]:
+    """Every lock in staging; one whose owner is gone is held while the caller looks at it."""
     for lock_path in sorted(staging.glob("*.lock")):
         try:
             lock = os.open(lock_path, os.O_RDWR)
         except FileNotFoundError:
             continue
+        changed_sec = os.fstat(lock).st_mtime
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield lock_path.with_suffix(""), False
+            yield _Lock(lock_path, changed_sec, in_use=False)
         except BlockingIOError:
-            yield lock_path.with_suffix(""), True
+            yield _Lock(lock_path, changed_sec, in_use=True)
         finally:
             os.close(lock)
 
 
 def tree_bytes(folder: Path) -> int:
     """Bytes that removing ``folder`` gives back: of files that have no other name."""
-    statuses = (path.lstat() for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
-    return sum(status.st_size for status in statuses if status.st_nlink == 1)
+    return sum(state.st_size for state in file_states(folder) if state.st_nlink == 1)
 
 
 # --- row store and cache ------------------------------------------------------------------------------------------------
@@ -213,15 +224,26 @@ def listed_rows(layout: Layout, without: Collection[Path] = ()) -> set[str]:
     """Keys of all rows that a standing version lists, those in ``without`` apart."""
     folder = layout.root / "ref2va" / "encoded_latents"
     versions = (path.parent for path in folder.glob(f"*/*/{ROWS_FILE}") if not path.parent.is_symlink())
-    return {row.key for version in versions if version not in without for row in read_rows(version)}
+    return {row.key for version in versions if version not in without for row in _rows_of(version)}
+
+
+def _rows_of(version: Path) -> list[StandingRow]:
+    """The rows a version lists; none where it was removed since it was found."""
+    try:
+        return read_rows(version)
+    except FormatError:
+        if version.is_dir():
+            raise
+        return []
 
 
 def _clean_pack_cache(layout: Layout, report: MaintenanceReport, gone: set[Path]) -> None:
     for path in sorted(layout.pack_cache.glob("*/*.json")):
         folder = layout.asd_packed_shards(path.parent.name).version(path.stem)
         if folder in gone or not folder.is_dir():
-            report.removed.append(
-                Removal(RemovalKind.CACHE, path.relative_to(layout.root).as_posix(), path.stat().st_size)
-            )
-            if not report.dry_run:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another process's maintenance was faster
+                size_bytes = path.stat().st_size
+                if not report.dry_run:
+                    path.unlink()
+                name = path.relative_to(layout.root).as_posix()
+                report.removed.append(Removal(RemovalKind.CACHE, name, size_bytes))

@@ -27,6 +27,7 @@ import pyarrow.parquet as pq
 from muvap_assets.asd.corpora.tsv import read_tsv
 from muvap_assets.asd.manifest_files import TSV_FILE
 from muvap_assets.asd.packs.audio_writer import ID_LENGTH
+from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version, file_sha256, remove_stale_staging
@@ -257,7 +258,7 @@ def _require_rebuilt(current: list[Holding]) -> None:
 def _remove_holding(layout: Layout, holding: Holding, report: TakedownReport) -> None:
     artifact, version = holding.artifact, holding.version
     folder = artifact.version(version)
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    size = sum(state.st_size for state in file_states(folder))
     if not report.dry_run and not remove_version(artifact, version):
         raise PublishError(
             f"{artifact.label} version {version}: became current while it was purged; required: that it stays behind. "

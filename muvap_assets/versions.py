@@ -5,13 +5,16 @@ What differs between two of them is ``version_diff``'s, which of them are kept `
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from muvap_assets.asd import manifest_files
+from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, FormatError, PublishError
-from muvap_assets.journal import events, exclusively, record
+from muvap_assets.journal import events, exclusively, record, wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, point_current, staged
 from muvap_assets.ref2va import publication
@@ -76,7 +79,7 @@ def standing_versions(artifact: Artifact) -> list[StandingVersion]:
     moves = events(artifact)
     last_move = {event.version: position for position, event in enumerate(moves)}
     folders = [folder for folder in artifact.folder.glob("*") if folder.is_dir() and _VERSION.fullmatch(folder.name)]
-    times = {folder.name: folder.stat().st_mtime for folder in folders}
+    times = {folder.name: state.st_mtime for folder in folders if (state := _state(folder))}
     ordered = sorted(times, key=lambda name: (name == current, last_move.get(name, -1), times[name]), reverse=True)
     versions = []
     for name in ordered:
@@ -87,7 +90,7 @@ def standing_versions(artifact: Artifact) -> list[StandingVersion]:
                 is_current=name == current,
                 published_sec=None if position is None else moves[position].at_sec,
                 left_sec=None if name == current else _left_sec(artifact, name, position),
-                size_bytes=sum(p.stat().st_size for p in artifact.version(name).rglob("*") if p.is_file()),
+                size_bytes=sum(state.st_size for state in file_states(artifact.version(name))),
             )
         )
     return versions
@@ -107,7 +110,15 @@ def _left_sec(artifact: Artifact, name: str, position: int | None) -> float:
         return moves[position + 1].at_sec
     places = (artifact.current, artifact.version(name))
     # Of the link itself: it is made anew each time ``current`` moves.
-    return max(place.lstat().st_ctime for place in places if place.is_symlink() or place.exists())
+    return max((state.st_ctime for place in places if (state := _state(place))), default=wall_clock_sec())
+
+
+def _state(path: Path) -> os.stat_result | None:
+    """Of the path itself; ``None`` where maintenance removed it meanwhile."""
+    try:
+        return path.lstat()
+    except FileNotFoundError:
+        return None
 
 
 def roll_back(artifact: Artifact, version: str) -> str | None:

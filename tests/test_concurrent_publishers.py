@@ -4,13 +4,16 @@ import random
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from subprocess import PIPE
 
 import pytest
 from version_roots import names
 
 from muvap_assets.journal import events
 from muvap_assets.layout import Layout
-from muvap_assets.publish import content_version, current_version
+from muvap_assets.publish import content_version, current_version, publish, staged
 from muvap_assets.retention import Retention, maintain
 from muvap_assets.versions import roll_back, standing_versions
 
@@ -37,18 +40,42 @@ print(outcome.published.version, outcome.published.created, flush=True)
 """
 
 
+REMOVER = """
+import sys, time
+from pathlib import Path
+from muvap_assets.layout import Layout
+from muvap_assets.retention import Retention, maintain
+end = time.monotonic() + 2.5
+while time.monotonic() < end:
+    report = maintain(Layout(Path(sys.argv[1])), Retention(keep_versions=0, grace_sec=-1, row_grace_sec=0))
+    for removal in report.removed:
+        if removal.kind == "version":
+            print(removal.name.split()[-1])
+"""
+
+
 @pytest.fixture
 def artifact(tmp_path):
     return Layout(tmp_path / "root").artifact("asd", "manifest", "part")
 
 
-def start(artifact, contents):
-    """Publishers that are imported and wait for a line to begin."""
+@pytest.fixture
+def start(artifact):
+    """Starts publishers that are imported and wait for a line to begin; none of them outlives the test."""
     command = [sys.executable, "-c", PUBLISHER, str(artifact.root)]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    started = [subprocess.Popen([*command, content], **pipes) for content in contents]
-    assert [child.stdout.readline() for child in started] == ["ready\n"] * len(started)
-    return started
+    with ExitStack() as stack:
+
+        def started(contents):
+            children = []
+            for content in contents:
+                child = subprocess.Popen([*command, content], stdin=PIPE, stdout=PIPE, text=True)
+                stack.enter_context(child)
+                stack.callback(child.kill)
+                children.append(child)
+            assert [child.stdout.readline() for child in children] == ["ready\n"] * len(children)
+            return children
+
+        yield started
 
 
 def go(children):
@@ -75,8 +102,8 @@ def check_state(artifact):
         assert (artifact.version(version) / "manifest.tsv").is_file()
 
 
-def test_p08_twenty_processes_publishing_at_once_leave_one_valid_current(artifact):
-    children = start(artifact, [str(i % 4) for i in range(PUBLISHERS)])
+def test_p08_twenty_processes_publishing_at_once_leave_one_valid_current(artifact, start):
+    children = start([str(i % 4) for i in range(PUBLISHERS)])
     go(children)
     results = finish(children)
     assert [code for code, _ in results] == [0] * PUBLISHERS
@@ -90,11 +117,11 @@ def test_p08_twenty_processes_publishing_at_once_leave_one_valid_current(artifac
 
 
 @pytest.mark.slow
-def test_p08_publishers_killed_at_any_moment_and_maintenance_beside_them_leave_nothing_half(artifact):
+def test_p08_publishers_killed_at_any_moment_and_maintenance_beside_them_leave_nothing_half(artifact, start):
     choose = random.Random(7)
     killed = 0
     for round_ in range(3):
-        children = start(artifact, [str(choose.randrange(4)) for _ in range(PUBLISHERS)])
+        children = start([str(choose.randrange(4)) for _ in range(PUBLISHERS)])
         go(children)
         for child in children[:8]:
             time.sleep(choose.uniform(0, 0.02))
@@ -117,3 +144,33 @@ def test_p08_publishers_killed_at_any_moment_and_maintenance_beside_them_leave_n
 
 def artifact_layout(artifact):
     return Layout(artifact.root)
+
+
+def publish_many(artifact, number):
+    versions = set()
+    for turn in range(25):
+        with staged(artifact) as folder:
+            for i in range(20):
+                (folder / f"{i}.txt").write_text(f"{number} {turn} {i}")
+            (folder / "manifest.tsv").write_text("here")
+            versions.add(publish(folder, artifact, ("manifest.tsv",)).version)
+    return versions
+
+
+def test_p08_maintenance_beside_publishers_that_come_and_go_meets_nothing_it_cannot_read(artifact):
+    """Folders, locks and versions vanish while it looks at them: others remove them as well."""
+    remover = [sys.executable, "-c", REMOVER, str(artifact.root)]
+    with (
+        subprocess.Popen(remover, stdout=PIPE, text=True) as first,
+        subprocess.Popen(remover, stdout=PIPE, text=True) as second,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        publishers = [pool.submit(publish_many, artifact, number) for number in range(2)]
+        versions = set.union(*(publisher.result() for publisher in publishers))
+        removed = [version for child in (first, second) for version in child.communicate()[0].split()]
+    assert [first.returncode, second.returncode] == [0, 0]
+    check_state(artifact)
+    assert names(artifact.staging) == set()
+    # What does not stand was removed by one of the two, and told by that one alone.
+    assert removed
+    assert sorted(removed) == sorted(versions - names(artifact.folder))

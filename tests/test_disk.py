@@ -16,7 +16,7 @@ from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.packs import reuse
 from muvap_assets.asd.packs.plan import pack_bytes, plan_shards
-from muvap_assets.disk import require_space
+from muvap_assets.disk import file_states, require_space
 from muvap_assets.errors import PublishError
 from muvap_assets.layout import Layout
 from muvap_assets.media import npy
@@ -167,3 +167,15 @@ def test_a_full_disk_after_the_pack_was_published_costs_only_the_next_ones_time(
 def test_free_bytes_is_what_is_left_for_us(tmp_path):
     status = os.statvfs(tmp_path)
     assert abs(disk.free_bytes(tmp_path) - status.f_bavail * status.f_frsize) < 10**9
+
+
+def test_what_a_folder_holds_is_counted_while_others_remove_it(tmp_path):
+    for name in ("a/1", "a/2", "b/1"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(7))
+    (tmp_path / "link").symlink_to("a/1")
+    assert [state.st_size for state in file_states(tmp_path)] == [7, 7, 7]
+    states = file_states(tmp_path)
+    next(states)
+    shutil.rmtree(tmp_path)
+    assert list(states) == []

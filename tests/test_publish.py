@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from muvap_assets import publish as publishing
 from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
 from muvap_assets.layout import Layout
 from muvap_assets.publish import (
@@ -189,6 +190,24 @@ def test_p08_leftovers_of_a_killed_run_are_removed_and_those_of_a_running_one_ar
     child.wait()
     child.stdout.close()
     assert len(remove_stale_staging(artifact.staging)) == 1
+    assert list(artifact.staging.iterdir()) == []
+
+
+def test_p08_a_lock_taken_for_a_dead_ones_before_it_was_held_is_replaced(artifact, monkeypatch):
+    held = []
+
+    def flock(lock, operation):
+        if not held:
+            (only,) = artifact.staging.glob("*.lock")
+            only.unlink()
+        held.append(lock)
+        fcntl_flock(lock, operation)
+
+    fcntl_flock = publishing.fcntl.flock
+    monkeypatch.setattr(publishing.fcntl, "flock", flock)
+    with staged(artifact) as folder:
+        assert (artifact.staging / f"{folder.parent.name}.lock").is_file()
+    assert len(held) == 2
     assert list(artifact.staging.iterdir()) == []
 
 

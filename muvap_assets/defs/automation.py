@@ -27,7 +27,9 @@ from muvap_assets.sources import Fingerprint, OutOfTime, Source, fingerprint, so
 LOOK_SEC = 40.0
 """How long one look at the sources may take: a sensor is given 60 s. What is not finished then goes on next time."""
 
-AUTOMATION_INTERVAL_SEC = 15
+AUTOMATION_INTERVAL_SEC = 8
+"""The daemon looks every 5 s whether a tick is due, so that this makes it every 10 s."""
+
 _SOURCES = {"asd": asd.SOURCE, "ref2va": ref2va.SOURCE}
 _TEXTS = {"asd": asd.SOURCE_TEXT, "ref2va": ref2va.SOURCE_TEXT}
 _GUIDES = {"asd": asd.GUIDE, "ref2va": ref2va.GUIDE}
@@ -85,12 +87,7 @@ def build_source_sensor(
         layout: dg.ResourceParam[Layout],
         datasets: dg.ResourceParam[Datasets],
     ) -> dg.SensorResult:
-        if context.cursor is None:
-            # All sensors of a fresh daemon start at once; what is reported in the very moment of the first evaluation would
-            # be known in that one and a change in the next, and be asked for twice.
-            waiting = "the first look waits, so that the conditions are evaluated for the first time before it"
-            return dg.SensorResult(skip_reason=waiting, cursor="{}")
-        cursor = json.loads(context.cursor)
+        cursor = json.loads(context.cursor) if context.cursor else {}
         seen, unfinished = dict(cursor.get("digests", {})), cursor.get("unfinished")
         events, unfinished = _look(_from(places, unfinished), seen, layout, datasets)
         if unfinished:

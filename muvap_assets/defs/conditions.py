@@ -24,8 +24,9 @@ def root(nightly_cron: str) -> Condition:
     A change is one against an earlier tick, so there is none in the first: what is ``known`` by then is asked for as it
     is, what is observed later as changed. Either way a fresh instance asks for each partition once, missing or not.
 
-    In the tick after a request, ``since`` would take a new reason as answered by it. So a reason is given once more in
-    the tick after its own, by which time the request is past.
+    It is asked for in the first tick without a new reason, for three reasons. An observation that arrives while a tick is
+    evaluated counts in that one and in the next. In the tick after a request, ``since`` would take a new reason as
+    answered by it. And a source that is still being written is not read half-way.
     """
     known: Condition = AutomationCondition.any_deps_match(~AutomationCondition.missing())
     reason: Any = (  # a part of it is typed for assets only
@@ -34,8 +35,9 @@ def root(nightly_cron: str) -> Condition:
         | AutomationCondition.cron_tick_passed(nightly_cron)
         | (known & (AutomationCondition.initial_evaluation() | AutomationCondition.newly_missing()))
     )
-    again = (~reason).newly_true() & ~AutomationCondition.initial_evaluation()
-    due: Condition = (reason | again).since(AutomationCondition.newly_requested())
+    # In the first evaluation whatever is true is newly so.
+    quiet: Condition = (~reason).newly_true() & ~AutomationCondition.initial_evaluation()
+    due: Condition = quiet.since(AutomationCondition.newly_requested())
     return due & ~AutomationCondition.in_progress()
 
 

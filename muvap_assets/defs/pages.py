@@ -14,6 +14,7 @@ import dagster as dg
 
 from muvap_assets.columns import Column
 from muvap_assets.defs import metadata
+from muvap_assets.disk import file_states
 from muvap_assets.layout import Artifact
 from muvap_assets.pictures.canvas import Picture
 from muvap_assets.progress import Work
@@ -69,7 +70,7 @@ def _version(artifact: Artifact, published: Published) -> dict[str, Any]:
         "dagster/uri": published.path.resolve().as_uri(),
         "version": published.version,
         "newly_published": published.created,
-        "size_bytes": sum(path.stat().st_size for path in published.path.rglob("*") if path.is_file()),
+        "size_bytes": sum(state.st_size for state in file_states(published.path)),
         "inputs": dg.MetadataValue.json(read_inputs(published.path)),
     }
     if before is not None:

@@ -83,6 +83,12 @@ class Watched:
         asked = {key.path[-1]: sorted(result.get_requested_partitions(key)) for key in keys}
         return {name: partitions for name, partitions in asked.items() if partitions}
 
+    def settled(self, at=None):
+        """Two ticks: in the first there is a reason, in the second there is no new one. What they ask for."""
+        asked = [self.requested(at), self.requested(at)]
+        assert asked[0] == {}
+        return asked[1]
+
 
 WHOLE_LINE = {"manifest": ["one"], "loudness_index": ["one"], "packed_shards": ["one"]}
 EVERYTHING = {name: ["one", "two"] for name in WHOLE_LINE}
@@ -90,16 +96,14 @@ EVERYTHING = {name: ["one", "two"] for name in WHOLE_LINE}
 
 @pytest.fixture
 def unwatched(corpus, tmp_path, instance, monkeypatch):
-    platform = Watched(corpus, tmp_path, instance, monkeypatch)
-    assert platform.look() == []  # the very first look waits
-    return platform
+    return Watched(corpus, tmp_path, instance, monkeypatch)
 
 
 @pytest.fixture
 def watched(unwatched):
     """Everything built, every source seen, nothing left to ask for."""
     unwatched.look()
-    assert unwatched.requested() == EVERYTHING
+    assert unwatched.settled() == EVERYTHING
     for name in ("one", "two"):
         assert unwatched.run(partition=name).success
     assert unwatched.requested() == {}
@@ -115,21 +119,56 @@ def test_a_fresh_instance_asks_for_everything_once_whatever_comes_first(unwatche
     if not seen_first:
         assert unwatched.requested() == {}
     unwatched.look()
-    assert unwatched.requested() == EVERYTHING
+    assert unwatched.settled() == EVERYTHING
     for name in ("one", "two"):
         assert unwatched.run(partition=name).success
     assert [unwatched.requested() for _ in range(3)] == [{}, {}, {}]
 
 
-def test_a_change_while_a_requested_run_is_under_way_is_asked_for_after_it(watched):
+@pytest.mark.parametrize("edits", [1, 2], ids=["before the next tick", "in the tick after the request"])
+def test_a_change_while_a_requested_run_is_under_way_is_asked_for_after_it(watched, edits):
     """The run has read its manifest by then; that it ends before the next tick must not count as the answer."""
     watched.edit("one.tsv")
-    assert watched.requested() == WHOLE_LINE
-    watched.edit("one.tsv")
+    assert watched.settled() == WHOLE_LINE
+    watched.corpus.rows[0]["end_sec"] = "1.5"
+    watched.edit("one.tsv") if edits == 1 else watched.corpus.write("one.tsv")
     assert watched.run(partition="one").success
+    assert watched.requested() == {}
+    watched.look()
     assert [asked for asked in (watched.requested(), watched.requested()) if asked] == [WHOLE_LINE]
     assert watched.run(partition="one").success
     assert [watched.requested() for _ in range(3)] == [{}, {}, {}]
+
+
+def test_a_source_that_is_still_being_written_is_asked_for_once_it_stands(watched):
+    for _ in range(2):
+        watched.edit("one.tsv")
+        assert watched.requested() == {}
+    assert watched.requested() == WHOLE_LINE
+    watched.run(partition="one")
+    assert [watched.requested() for _ in range(3)] == [{}, {}, {}]
+
+
+@pytest.mark.parametrize("first", [False, True], ids=["later", "in the first tick"])
+def test_a_change_observed_while_a_tick_is_evaluated_is_asked_for_once(unwatched, monkeypatch, first):
+    """It comes after the number of the last event was noted, so that it counts in this tick and in the next."""
+    if not first:
+        unwatched.look()
+        assert unwatched.settled() == EVERYTHING
+        unwatched.corpus.rows.pop()
+        unwatched.corpus.write("one.tsv")
+    log = unwatched.instance.event_log_storage
+    last_event = type(log).get_maximum_record_id
+
+    def observed_after(self):
+        number = last_event(self)
+        monkeypatch.setattr(type(log), "get_maximum_record_id", last_event)
+        assert unwatched.look()
+        return number
+
+    monkeypatch.setattr(type(log), "get_maximum_record_id", observed_after)
+    asked = [unwatched.requested() for _ in range(6)]
+    assert [found for found in asked if found] == [EVERYTHING if first else WHOLE_LINE]
 
 
 def test_a_source_is_reported_once_and_again_only_when_its_content_changed(watched):
@@ -141,7 +180,7 @@ def test_a_source_is_reported_once_and_again_only_when_its_content_changed(watch
 
 def test_an_edited_manifest_asks_for_its_chain_in_one_run_and_for_nothing_else(watched):
     watched.edit("one.tsv")
-    assert watched.requested() == WHOLE_LINE
+    assert watched.settled() == WHOLE_LINE
     watched.run(partition="one")
     assert watched.requested() == {}
 
@@ -152,7 +191,7 @@ def test_a_media_file_swapped_under_the_same_name_asks_for_every_corpus_that_nam
     content[-1] ^= 1
     (watched.corpus.root / "a.npy").write_bytes(content)
     watched.look()
-    assert watched.requested()["packed_shards"] == ["one", "two"]
+    assert watched.settled()["packed_shards"] == ["one", "two"]
 
 
 def test_a_touched_file_asks_for_nothing(watched):
@@ -173,21 +212,21 @@ def test_the_nightly_tick_asks_once(unwatched):
         unwatched.run(partition=name)
     assert unwatched.requested(NIGHT) == {}
     assert unwatched.requested(NIGHT + datetime.timedelta(minutes=59)) == {}
-    assert unwatched.requested(NIGHT + datetime.timedelta(minutes=61)) == EVERYTHING
-    assert unwatched.requested(NIGHT + datetime.timedelta(minutes=62)) == {}
+    assert unwatched.settled(NIGHT + datetime.timedelta(minutes=61)) == EVERYTHING
+    assert unwatched.settled(NIGHT + datetime.timedelta(minutes=62)) == {}
 
 
 def test_a_failed_manifest_holds_back_what_follows_until_it_is_mended(watched):
     watched.corpus.rows[0]["labels"] = "[]"
     watched.corpus.write("one.tsv")
     watched.look()
-    assert watched.requested() == WHOLE_LINE
+    assert watched.settled() == WHOLE_LINE
     assert not watched.run(partition="one").success
     assert watched.requested() == {}
     watched.corpus.rows.pop(0)
     watched.corpus.write("one.tsv")
     watched.look()
-    asked = watched.requested()
+    asked = watched.settled()
     assert asked["manifest"] == ["one"]
     for _ in range(4):
         if not asked:
