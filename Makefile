@@ -2,8 +2,8 @@
 VENV ?= .venv
 PYTHON ?= python3
 export DATA_ROOT ?= $(CURDIR)/data
-export MUVAP_DATA_ROOT ?= $(DATA_ROOT)
-export DAGSTER_HOME ?= $(DATA_ROOT)/dagster_home
+export MUVAP_DATA_ROOT ?= $(abspath $(DATA_ROOT))
+export DAGSTER_HOME ?= $(abspath $(DATA_ROOT))/dagster_home
 
 BIN := $(VENV)/bin
 # Installing again is due when the constraints or the project file changed, or the project moved.

@@ -298,7 +298,10 @@ def _purge_texts(layout: Layout, takedown: Takedown, report: TakedownReport) -> 
     needles = [name.encode() for name in names | takedown.media | takedown.recording_ids]
     for folder in (layout.cache, layout.root / "reports"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            content = path.name.encode() + b"\n" + path.read_bytes()
+            try:
+                content = path.name.encode() + b"\n" + path.read_bytes()
+            except FileNotFoundError:
+                continue  # the sensor of the sources writes its caches anew meanwhile
             if any(needle in content for needle in needles):
                 _remove_file(layout, path, RemovalKind.CACHE, report)
 

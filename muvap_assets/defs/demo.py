@@ -48,6 +48,7 @@ def main(data_root: Path) -> None:
     from muvap_assets.definitions import default_datasets_file, defs
 
     datasets = load_datasets(default_datasets_file())
+    _require_manifests(datasets, default_datasets_file(), layout)
     chains = [*(corpus_chain(layout, name) for name in datasets.corpora)]
     chains += [dataset_chain(layout, datasets, name) for name in datasets.ref2va]
     graph = defs.resolve_asset_graph()
@@ -61,6 +62,19 @@ def main(data_root: Path) -> None:
         _print_corpora(instance, layout, datasets)
         _print_datasets(instance, layout, datasets)
     click.echo("\n`make dev` shows the same data in the Dagster UI; `muvap inspect` prints what is in a pack.")
+
+
+def _require_manifests(datasets: Datasets, file: Path, layout: Layout) -> None:
+    """Refuse a data root that ``datasets.yaml`` does not read: its paths are its own, wherever the data root is."""
+    entries = [*datasets.corpora.values(), *datasets.ref2va.values()]
+    manifests = [manifest for entry in entries if (manifest := getattr(entry, "manifest", None)) is not None]
+    missing = [str(manifest) for manifest in manifests if not manifest.is_file()]
+    if missing:
+        raise click.ClickException(
+            f"{file}: its manifests {missing} are not there; the demo's were written to "
+            f"{layout.root / 'demo'}. Leave DATA_ROOT as it is and make `data` a link to the disk you want, or point "
+            "MUVAP_DATASETS at a file that names these."
+        )
 
 
 def corpus_chain(layout: Layout, corpus: str) -> list[Step]:
