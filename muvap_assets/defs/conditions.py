@@ -24,9 +24,8 @@ def root(nightly_cron: str) -> Condition:
     A change is one against an earlier tick, so there is none in the first: what is ``known`` by then is asked for as it
     is, what is observed later as changed. Either way a fresh instance asks for each partition once, missing or not.
 
-    It is asked for in the first tick without a new reason, for three reasons. An observation that arrives while a tick is
-    evaluated counts in that one and in the next. In the tick after a request, ``since`` would take a new reason as
-    answered by it. And a source that is still being written is not read half-way.
+    It is asked for in the first tick without a new reason: an observation that arrives while a tick is evaluated counts in
+    that one and in the next, and in the tick after a request ``since`` would take a new reason as answered by it.
     """
     known: Condition = AutomationCondition.any_deps_match(~AutomationCondition.missing())
     reason: Any = (  # a part of it is typed for assets only

@@ -140,7 +140,7 @@ def test_a_change_while_a_requested_run_is_under_way_is_asked_for_after_it(watch
     assert [watched.requested() for _ in range(3)] == [{}, {}, {}]
 
 
-def test_a_source_that_is_still_being_written_is_asked_for_once_it_stands(watched):
+def test_a_source_that_changes_in_every_tick_is_asked_for_once_it_stands(watched):
     for _ in range(2):
         watched.edit("one.tsv")
         assert watched.requested() == {}
