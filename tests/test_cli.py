@@ -115,6 +115,7 @@ def test_wrong_use_ends_without_a_traceback(tmp_path, arguments, code):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_demo_writes_the_corpus_once(tmp_path):
     assert "written" in muvap("demo", tmp_path / "demo").stdout
     assert "stands already" in muvap("demo", tmp_path / "demo").stdout

@@ -161,6 +161,7 @@ def test_a_reader_that_leaves_early_is_no_error_of_ours(manifest):
 
 DRIVER = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 place, after, number = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 count = 0
 

@@ -56,6 +56,7 @@ def bytes_below(folder):
     }
 
 
+@pytest.mark.slow
 def test_a_good_corpus_exits_0_and_one_label_too_many_does_not(corpus, home, tmp_path):
     line = 'key:"asd/manifest" or key:"asd/loudness_index" or key:"asd/packed_shards"'
     assert materialize(home, "asd/manifest").returncode == 0

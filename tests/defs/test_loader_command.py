@@ -17,6 +17,7 @@ LINE = 'key:"asd/manifest" or key:"asd/loudness_index" or key:"asd/packed_shards
 @pytest.mark.parametrize(
     ("kind", "video", "separator"), [("ava", "HV0H6oc4Kvs", ":"), ("wasd", "G16p2gY-26M_905-935", "_")]
 )
+@pytest.mark.slow
 def test_a_split_is_materialized_by_its_partition(tmp_path, kind, video, separator):
     tracks = [Track(f"{video}_0000_0060:{i}", video, fps, 20) for i, fps in enumerate(("25", "29.97"))]
     corpus = Miniature(tmp_path / kind, tracks, split="val", separator=separator).write()

@@ -69,6 +69,7 @@ def test_p02_partitions_are_corpora_and_datasets_and_never_rows(corpus, tmp_path
     }
 
 
+@pytest.mark.slow
 def test_p04_many_runs_in_one_session_each_have_an_instance_of_their_own(location):
     assert all(run(location).success for _ in range(5))
 

@@ -50,6 +50,7 @@ def encode(manifest, checkpoint, out, *more):
     )
 
 
+@pytest.mark.slow
 def test_b33_the_console_command_encodes_verifies_and_publishes(sources, tiny_checkpoint, tmp_path):
     out = tmp_path / "encoded"
     command = [Path(sys.executable).with_name("muvap"), "encode", "--manifest", sources / "clips.jsonl"]

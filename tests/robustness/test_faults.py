@@ -24,6 +24,7 @@ from muvap_assets.publish import CheckOutcome, content_version, current_version,
 PUBLISHER = """
 import os, signal, sys
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it starts in the background ignore it
 from muvap_assets.layout import Artifact
 from muvap_assets.publish import CheckOutcome, run_checked
 
