@@ -207,6 +207,18 @@ def test_a_new_code_version_asks_for_its_asset_and_what_follows_from_it(watched,
     assert watched.requested() == {"loudness_index": ["one", "two"], "packed_shards": ["one", "two"]}
 
 
+def test_a_corpus_added_to_the_datasets_file_is_asked_for_once_and_no_other(watched):
+    watched.corpus.write("three.tsv")
+    entries = json.loads(watched.datasets.read_text())["corpora"]
+    three = {"kind": "tsv", "manifest": str(watched.corpus.root / "three.tsv")}
+    watched.datasets.write_text(json.dumps({"corpora": {**entries, "three": three}}))
+    watched.load()
+    assert watched.look() == [(asd.SOURCE, "three")]
+    assert watched.settled() == {name: ["three"] for name in WHOLE_LINE}
+    assert watched.run(partition="three").success
+    assert [watched.requested() for _ in range(3)] == [{}, {}, {}]
+
+
 def test_the_nightly_tick_asks_once(unwatched):
     for name in ("one", "two"):
         unwatched.run(partition=name)
