@@ -10,22 +10,14 @@ from typing import TextIO
 
 
 class LineTooLong(ValueError):
-    """A line, or a row of several, is beyond its limit; what follows was not read."""
+    """A line is beyond its limit; what follows was not read."""
 
 
 class WholeLines:
-    """The lines of ``stream`` with their ends, as an iterator.
+    """The lines of ``stream`` with their ends, as an iterator; each of at most ``limit`` characters."""
 
-    ``limit`` counts characters since :meth:`begin`, which a reader of rows that span lines calls before each row; a reader of
-    single lines leaves ``spanning`` false, and each line counts by itself.
-    """
-
-    def __init__(self, stream: TextIO, limit: int, *, spanning: bool = False) -> None:
-        self._read, self._limit, self._left, self._spanning = stream.readline, limit, limit, spanning
-
-    def begin(self) -> None:
-        """Count anew: another row begins."""
-        self._left = self._limit
+    def __init__(self, stream: TextIO, limit: int) -> None:
+        self._read, self._limit = stream.readline, limit
 
     def __iter__(self) -> Iterator[str]:
         return self
@@ -34,13 +26,11 @@ class WholeLines:
         """The next line.
 
         Raises:
-            LineTooLong: it is longer than what is left of the limit.
+            LineTooLong: it is longer than the limit.
         """
-        line = self._read(self._left + 1)
+        line = self._read(self._limit + 1)
         if not line:
             raise StopIteration
-        if len(line) > self._left:
+        if len(line) > self._limit:
             raise LineTooLong(f"over {self._limit:,} characters without an end")
-        if self._spanning:
-            self._left -= len(line)
         return line

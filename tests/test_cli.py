@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 MUVAP = Path(sys.executable).with_name("muvap")
@@ -68,6 +69,16 @@ def test_pack_does_the_whole_line_and_prints_where_the_pack_lies(manifest, tmp_p
     assert "asd/packed_shards [talks]: round_trip passed" in done.stdout
     again = muvap("pack", manifest, "-o", tmp_path / "out", "--name", "talks")
     assert again.stdout.count("unchanged") == 3
+
+
+def test_pack_takes_silent_recordings_up_to_the_share_it_is_told(corpus, tmp_path):
+    corpus.row("loud")
+    corpus.row("silent", audio_path=corpus.wav("zeros.wav", np.zeros(16_000)))
+    manifest = corpus.write()
+    refused = muvap("pack", manifest, "-o", tmp_path / "out")
+    assert refused.returncode == 1
+    assert "silent_share" in refused.stdout
+    assert muvap("pack", manifest, "-o", tmp_path / "out", "--max-silent-share", "0.5").returncode == 0
 
 
 def test_pack_of_a_bad_manifest_exits_1_and_publishes_nothing(bad_manifest, tmp_path):

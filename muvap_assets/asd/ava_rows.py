@@ -166,16 +166,20 @@ def _rows(path: Path, columns: tuple[str, ...], violations: list[Violation]) -> 
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
             reader = csv.reader(WholeLines(stream, _MAX_LINE_CHARACTERS), strict=True)
-            for fields in filter(None, reader):
+            for number, fields in enumerate(reader, 1):
+                if reader.line_num != number:  # a stray quotation mark would take every row up to the next one with it
+                    raise csv.Error(f"row {number} goes on in the next line. Look for an unpaired quotation mark")
+                if not fields:
+                    continue
                 if positions is None and COLUMNS[0] in fields:
                     positions, width = _header(path, fields, columns, violations), len(fields)
                     if positions is None:
                         return
                 elif len(fields) != width:
-                    violations.append(_width_violation(path, reader.line_num, len(fields), width))
+                    violations.append(_width_violation(path, number, len(fields), width))
                 else:
                     positions = positions or range(width)
-                    yield _row([fields[i] for i in positions], path.name, reader.line_num)
+                    yield _row([fields[i] for i in positions], path.name, number)
     except OSError as error:
         found = f"unreadable ({error.strerror or error})"
         violations.append(_file_violation(path, ViolationCode.FILE_UNREADABLE, found, "a CSV file"))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import ClipRow
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.media.faces import stamp_gaps
 
 NAME_TOLERANCE_USEC = 5_000
 """Crops are named with two decimals: a name may lie this far from the time it was made from."""
@@ -27,11 +28,14 @@ _HINT = "Never trimmed or padded, since every later label would shift: extract t
 def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
     """Hold the frame files of a row, in numeric order, to its labels, its annotated times and its rate.
 
-    A gap is more than one and a half steps of the rate; less than half a step is a crop too many.
+    A gap is more than one and a half steps of the rate; less than half a step is a crop too many. Where the corpus does not
+    say that files are named by seconds, decimals do; files that are numbered lie apart as most of them do.
     """
-    if row.frame_times is None or not names:
+    if not names:
         return []
-    times, annotated = stem_times(names), row.frame_times.annotated_usec
+    if row.frame_times is None and not any(name.count(".") > 1 for name in names):
+        return list(_numbered(row, names))
+    times, annotated = stem_times(names), row.frame_times.annotated_usec if row.frame_times else None
     if annotated is None and len(names) == len(row.labels) and _regular(times, row.source_fps):
         return []
     if annotated is not None and len(annotated) == len(row.labels):
@@ -42,6 +46,15 @@ def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
         gaps = _gaps(row, times, names, "the crops")
     problems = [*found, *gaps]
     return problems or list(_other_rate(row, times))
+
+
+def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Violation]:
+    first, last = (int(name.partition(".")[0]) for name in (names[0], names[-1]))
+    if last - first == len(names) - 1:
+        return
+    gaps = stamp_gaps(names)
+    if gaps:
+        yield _gap(row, "the crops", gaps, "crops numbered without a break")
 
 
 def _regular(times: npt.NDArray[np.int64], rate: FrameRate) -> bool:
@@ -125,12 +138,15 @@ def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whos
     limit = _limits(row.source_fps)[2]
     at = np.flatnonzero(np.diff(times) > limit)
     if len(at):
-        shown = ", ".join(f"between {names[i]!r} and {names[i + 1]!r}" for i in at[:_SHOWN].tolist())
-        more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""
-        found = f"{whose} leave out frames {shown}{more}"
-        required = f"neighbours at most 1.5 steps of 1/{row.source_fps.text} s apart"
-        hint = "Frames were lost, or the track is two: extract it again, or split it with a start of its own each."
-        yield _fault(row, ViolationCode.FRAME_GAP, found, required, hint)
+        gaps = [(names[i], names[i + 1]) for i in at.tolist()]
+        yield _gap(row, whose, gaps, f"neighbours at most 1.5 steps of 1/{row.source_fps.text} s apart")
+
+
+def _gap(row: ClipRow, whose: str, gaps: Sequence[tuple[str, str]], required: str) -> Violation:
+    shown = ", ".join(f"between {earlier!r} and {later!r}" for earlier, later in gaps[:_SHOWN])
+    more = f" and {len(gaps) - _SHOWN} more" if len(gaps) > _SHOWN else ""
+    hint = "Frames were lost, or the track is two: extract it again, or split it with a start of its own each."
+    return _fault(row, ViolationCode.FRAME_GAP, f"{whose} leave out frames {shown}{more}", required, hint)
 
 
 def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Violation]:

@@ -15,6 +15,7 @@ Source: the audio-visual data contract, "Canonical timeline", "Audio" and "Datas
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -31,6 +32,7 @@ from muvap_assets.asd.batches import ASDBatch, BatchBlock, Fit, Tensors
 from muvap_assets.asd.chunks import ChunkOptions, ChunkPlan, Spans
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.levels import LoudnessTarget
+from muvap_assets.asd.targets import ProjectionWindow
 from muvap_assets.asd.timeline import MODEL_FPS, FrameRate, RateLike
 from muvap_assets.asd.tracks import Tracks
 from muvap_assets.errors import ConfigError
@@ -80,7 +82,8 @@ class PackedASDDataset(Dataset[ASDBatch]):
             window: the most frames a chunk is scored on; whole tracks where not given.
             context: frames of history read before a chunk where the track has them; not scored.
             jitter: move each track's chunks by a phase drawn from (seed, epoch).
-            targets: makes [T, ...] of a whole track's labels, always of one type; picklable where workers are spawned.
+            targets: makes [T, ...] of a whole track's labels, always of one type; picklable where workers are spawned. A
+                :class:`ProjectionWindow` it takes as ``window`` has to be one of ``model_fps``.
             normalize: bring recordings to a loudness, the default one or another; ``False`` keeps their own gain.
             fit: crop a batch to its shortest chunk (training), or pad it to its longest (evaluation). A chunk is cropped of
                 history first, then at its end; it is padded at its end: silence, black faces, label and target 0.
@@ -276,6 +279,7 @@ class _TrackTargets:
 
     def __init__(self, tracks: Tracks, make: Targets) -> None:
         tracks.require_known_labels("targets")
+        _require_rate(make, tracks.model_fps)
         self._tracks, self._make = tracks, make
         self._kept: dict[int, npt.NDArray[Any]] = {}
         self._kept_bytes = 0
@@ -347,6 +351,20 @@ def _fit(fit: Fit | str) -> Fit:
 def _put(out: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:
     out[: len(values)] = values
     out[len(values) :] = 0
+
+
+def _require_rate(make: Targets, model_fps: FrameRate) -> None:
+    """Refuse a window of another rate: its bins would be longer or shorter than they say. ``partial`` shows its window too."""
+    try:
+        taken = inspect.signature(make).parameters.get("window")
+    except (TypeError, ValueError):  # some callables of C have none
+        return
+    window = taken.default if taken is not None else None
+    if isinstance(window, ProjectionWindow) and FrameRate.parse(window.frame_hz).value != model_fps.value:
+        raise ConfigError(
+            f"targets: a window of {window.frame_hz} Hz on a timeline of {model_fps.text} Hz; required: one rate. Give "
+            f"functools.partial(..., window=ProjectionWindow(..., frame_hz={model_fps.text!r}))."
+        )
 
 
 def _targets_error(where: str, found: object, required: str) -> ConfigError:

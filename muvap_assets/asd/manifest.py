@@ -92,7 +92,8 @@ def validate(
         else:
             faces, problems = _open_faces(row, root)
         probe = probes.get(_Recording.of(row))
-        if faces is not None and faces.frames != len(row.labels) and row.frame_times is None:
+        told = any(problem.code is ViolationCode.LABEL_COUNT_MISMATCH for problem in problems)
+        if faces is not None and faces.frames != len(row.labels) and not told:
             problems.append(_label_count_mismatch(row, faces.frames))
         clip = None
         if faces is not None and probe is not None:
@@ -269,7 +270,8 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
     """Does the recording cover the faces, and is it known where on it they lie?"""
     audio_sec, faces_sec = Fraction(probe.frames, probe.rate_hz), clip.source_frames / clip.source_fps.value
     frame_sec = 1 / clip.source_fps.value
-    rounding = NAME_ROUNDING_SEC if row.frame_times and row.start_sec is None else 0
+    cut_to_names = row.visual_kind is VisualKind.JPEG_DIRECTORY and not row.start_sec
+    rounding = NAME_ROUNDING_SEC if cut_to_names else 0
     if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
         yield Violation(
             code=ViolationCode.START_SEC_REQUIRED,

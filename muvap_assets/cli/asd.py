@@ -39,11 +39,9 @@ def corpus_of(manifest: Path, name: str | None, options: dict[str, Any]) -> Any:
     from muvap_assets.asd.contract import Corpus, OnViolation, Policy
     from muvap_assets.asd.corpora.tsv import TsvCorpus
 
-    policy = Policy(
-        on_violation=OnViolation.QUARANTINE if options.pop("quarantine") else OnViolation.FAIL,
-        max_rejected_share=options.pop("max_rejected_share"),
-        max_missing_audio_share=options.pop("max_missing_audio_share"),
-    )
+    shares = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
+    on_violation = OnViolation.QUARANTINE if options.pop("quarantine") else OnViolation.FAIL
+    policy = Policy(on_violation=on_violation, **shares)
     name = name or manifest.stem
     source = TsvCorpus(kind="tsv", manifest=manifest.resolve())
     return Corpus(name=name, source=source, dataset=name, policy=policy, **options)
@@ -90,6 +88,13 @@ def validate_tsv(file: Path, *, as_json: bool, **options: Any) -> int:
     default=1_000_000_000,
     show_default=True,
     help="About how large a shard is.",
+)
+@click.option(
+    "--max-silent-share",
+    type=click.FloatRange(0, 1),
+    default=0.1,
+    show_default=True,
+    help="More silent recordings than this fail the loudness index.",
 )
 @policy_options
 def pack(manifest: Path, output_dir: Path, name: str | None, **options: Any) -> None:

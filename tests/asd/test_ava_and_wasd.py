@@ -35,6 +35,18 @@ def wasd(corpus, **options):
     return WasdCorpus(kind="wasd", root=corpus.root, split=corpus.split, **options)
 
 
+def as_tsv(corpus):
+    """The same tracks as a canonical TSV names them."""
+    lines = ["sample_id\taudio_path\tvisual_path\tsource_fps\tlabels\tvisual_kind"]
+    lines += [
+        "\t".join([t.entity_id, str(corpus.wav(t)), str(corpus.crops(t)), t.fps, str(t.labels), "jpeg_directory"])
+        for t in corpus.tracks
+    ]
+    manifest = corpus.root.parent / "same.tsv"
+    manifest.write_text("\n".join(lines) + "\n")
+    return TsvCorpus(kind="tsv", manifest=manifest)
+
+
 def judged(source, policy=None):
     return line.validate_corpus(Corpus(name="c", source=source, dataset="d", policy=policy or Policy()))
 
@@ -91,15 +103,8 @@ def test_a_miniature_is_packed_as_its_crops_and_clicks_say_at_every_rate(tmp_pat
 def test_the_same_content_as_tsv_and_as_ava_gives_the_same_bytes(tmp_path):
     tracks = [Track(f"{VIDEO}_0960_1020:{i}", VIDEO, fps, 40, "999.9") for i, fps in enumerate(("25", "29.97"))]
     corpus = Miniature(tmp_path / "ava", tracks).write()
-    lines = ["sample_id\taudio_path\tvisual_path\tsource_fps\tlabels\tvisual_kind"]
-    lines += [
-        "\t".join([t.entity_id, str(corpus.wav(t)), str(corpus.crops(t)), t.fps, str(t.labels), "jpeg_directory"])
-        for t in tracks
-    ]
-    tsv = tmp_path / "same.tsv"
-    tsv.write_text("\n".join(lines) + "\n")
     _, first = packed(ava(corpus), tmp_path / "one")
-    _, second = packed(TsvCorpus(kind="tsv", manifest=tsv), tmp_path / "two")
+    _, second = packed(as_tsv(corpus), tmp_path / "two")
     for name in ("faces.npy", "labels.npy", "audio.npy", "index.json"):
         assert (first.path / "shard-000000" / name).read_bytes() == (second.path / "shard-000000" / name).read_bytes()
 
@@ -228,6 +233,48 @@ def test_a04_a_hole_in_a_track_is_refused_although_the_counts_agree(tmp_path, an
     assert violation.code is V.FRAME_GAP
     shown = "'902.36' and '903.04'" if annotated else "'902.36.jpg' and '903.04.jpg'"
     assert violation.found.endswith(f"leave out frames between {shown}")
+
+
+@pytest.mark.parametrize(
+    ("named", "shown"),
+    [
+        (lambda i: f"{902 + i / 25:.2f}", "'902.36.jpg' and '903.04.jpg'"),
+        (lambda i: str(100 + i), "'109.jpg' and '126.jpg'"),
+        (lambda i: f"{40 * i:06}", "'000360.jpg' and '001040.jpg'"),
+    ],
+    ids=["seconds", "numbers", "milliseconds"],
+)
+def test_a04_a_hole_in_a_folder_that_a_tsv_names_is_refused_and_none_is_accepted(one, named, shown):
+    folder = one.crops(one.tracks[0])
+    for i, crop in enumerate(sorted(folder.iterdir())):
+        crop.rename(folder / f"{named(i)}.jpg")
+    assert not judged(as_tsv(one)).violations
+    for i in range(24, 9, -1):
+        (folder / f"{named(i)}.jpg").rename(folder / f"{named(i + 16)}.jpg")
+    violation = judged(as_tsv(one)).violations[0]
+    assert violation.code is V.FRAME_GAP
+    assert violation.found == f"the crops leave out frames between {shown}"
+
+
+def test_a07_a_tsv_is_told_too_that_its_rate_is_not_that_of_the_crops(tmp_path):
+    corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, "30", 300, "5")]).write()
+    source = as_tsv(corpus)
+    source.manifest.write_text(source.manifest.read_text().replace("\t30\t", "\t29\t"))
+    assert V.SOURCE_FPS_DIFFERS in {violation.code for violation in judged(source).violations}
+
+
+def test_a02_the_published_tsv_of_cut_clips_is_as_valid_as_what_it_was_made_of(tmp_path):
+    """Seconds of two decimals cut up to a hundredth more than a frame off a clip."""
+    tracks = [Track(f"{VIDEO}_0_1:{i}", VIDEO, fps, 5, f"{9 + i}.97") for i, fps in enumerate([*RATES, "90", "100"])]
+    corpus = Miniature(tmp_path / "ava", tracks).write()
+    source = ava(corpus)
+    before = judged(source)
+    assert not before.violations
+    outcome = line.make_manifest(Layout(tmp_path / "data"), Corpus(name="c", source=source, dataset="d"))
+    again = TsvCorpus(kind="tsv", manifest=outcome.published.path / "manifest.tsv")
+    assert not judged(again).violations
+    missing = [clip.padded_samples - 16_000 / clip.source_fps.value for clip in before.clips]
+    assert max(missing) > 1  # or nothing was tried here
 
 
 @pytest.mark.parametrize("fps", [*RATES, "90", "100"])

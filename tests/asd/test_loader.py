@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -29,7 +31,7 @@ from muvap_assets.asd.chunks import ChunkOptions, ChunkPlan
 from muvap_assets.asd.levels import LoudnessTarget
 from muvap_assets.asd.loader import UNKNOWN_LABEL, PackedASDDataset, data_loader
 from muvap_assets.asd.packs import layout
-from muvap_assets.asd.targets import independent
+from muvap_assets.asd.targets import INDEPENDENT_WINDOW, independent
 from muvap_assets.errors import ConfigError, FormatError, ValidationError
 
 RATES = ["25", "24", "30", "60", "50", "12.5", "10", "29.97", "30000/1001", "23.976", "100", "0.5", "49.9"]
@@ -190,6 +192,17 @@ def test_the_targets_of_a_chunk_are_cut_from_those_of_its_whole_track(tracks, tm
         item = next(i for i in range(len(dataset)) if is_chunk(dataset[i], chunk))
         assert_row(dataset[item], 0, chunk)
         assert dataset[item].targets.dtype == torch.uint8
+
+
+def test_a_window_of_another_rate_than_the_timeline_is_refused_and_one_of_the_same_is_not(tracks, tmp_path):
+    """Its bins would last half as long as they say, or twice."""
+    pack = write_small_pack(tmp_path / "pack", [tracks])
+    fast = replace(INDEPENDENT_WINDOW, frame_hz="50")
+    for targets, rate in ((independent, "50"), (partial(independent, window=fast), "25")):
+        with pytest.raises(ConfigError, match=r"Hz on a timeline of (25|50) Hz; required: one rate"):
+            PackedASDDataset(pack, model_fps=rate, targets=targets)
+    batch = PackedASDDataset(pack, model_fps="50", targets=partial(independent, window=fast))[0]
+    assert np.array_equal(batch.targets[0].numpy(), independent(batch.labels[0].numpy(), fast))
 
 
 def is_chunk(batch, chunk):

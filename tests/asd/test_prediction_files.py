@@ -216,9 +216,14 @@ def test_a_ground_truth_that_is_not_one_is_refused_by_row(tmp_path, rows, messag
 def test_files_that_cannot_be_read_are_findings_and_not_tracebacks(tmp_path):
     (tmp_path / "latin.csv").write_bytes(b"vid\xe9,0\n")
     (tmp_path / "quote.csv").write_text('vid,"0\n')
-    for name, message in (("absent.csv", "unreadable"), ("latin.csv", "utf-8"), ("quote.csv", "unexpected end")):
+    # Read across lines, the rows between two stray quotation marks would be one field, and the metric of fewer rows.
+    entities = ["e", "e", '"e', "e", "e", "e", 'e"', "e"]
+    lines = [f"v,{i}.00,0,0,1,1,NOT_SPEAKING,{entity}\n" for i, entity in enumerate(entities)]
+    (tmp_path / "two.csv").write_text("".join(lines))
+    faults = {"absent": "unreadable", "latin": "utf-8", "quote": "unexpected end", "two": "row 3 goes on in the next"}
+    for name, message in faults.items():
         with pytest.raises(ValidationError, match=message):
-            read_ground_truth(tmp_path / name, labels_known=True)
+            read_ground_truth(tmp_path / f"{name}.csv", labels_known=True)
 
 
 def test_a_split_of_filler_can_be_written_for_upload_but_not_scored(tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -192,6 +193,38 @@ def test_every_broken_row_is_reported_at_once_and_the_good_ones_stay(tmp_path):
         (6, ViolationCode.ROW_MALFORMED),
     ]
     assert parsed.row_count == 5
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["never closed", "closed by another stray one"])
+def test_b19_a_stray_quotation_mark_takes_its_own_row_and_no_other(tmp_path, closed):
+    rows = [row(sample_id=f"s{i}") + "\tCC BY" for i in range(9)]
+    rows[3] = row(sample_id="s3") + '\t"CC BY'
+    if closed:
+        rows[6] = row(sample_id="s6") + '\tCC BY"'
+    parsed = parse(tmp_path, *rows, header=HEADER + "\tlicense")
+    assert [clip.sample_id for clip in parsed.rows] == [f"s{i}" for i in range(9) if i != 3]
+    assert [(v.row, v.code) for v in parsed.violations] == [(5, ViolationCode.ROW_MALFORMED)]
+    assert parsed.row_count == 9
+
+
+def test_a26_a_line_without_end_keeps_the_whole_file_from_being_taken(tmp_path, monkeypatch):
+    monkeypatch.setattr("muvap_assets.asd.corpora.fields.MAX_ROW_CHARACTERS", 1000)
+    parsed = parse(tmp_path, row(sample_id="a"), row(sample_id="b", labels="[" + "0," * 600), row(sample_id="c"))
+    (finding,) = parsed.violations
+    assert (finding.code, finding.row) == (ViolationCode.FILE_UNREADABLE, None)  # of the file: quarantine does not help
+    assert finding.found == "line 3 is over 1,000 characters without an end; nothing after it was read"
+
+
+def test_manifests_are_read_in_two_threads_at_once(tmp_path):
+    labels = [0, 1] * 100_000
+    for name in "ab":
+        (tmp_path / name).mkdir()
+    before = csv.field_size_limit()
+    with ThreadPoolExecutor(2) as pool:
+        rows = [row(sample_id=f"s{i}", labels=json.dumps(labels)) for i in range(4)]
+        read = list(pool.map(lambda name: parse(tmp_path / name, *rows), "ab"))
+    assert [(len(parsed.rows), parsed.violations) for parsed in read] == [(4, ())] * 2
+    assert csv.field_size_limit() == before
 
 
 def test_all_rows_of_a_repeated_id_are_refused_and_name_one_another(tmp_path):

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import NoReturn
 
 import numpy as np
@@ -31,6 +32,7 @@ NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_IN
 """Findings about lines that are not even a row of fields."""
 
 _NAMES = {"\t": "tabs", ",": "commas"}
+_FIELD_LIMIT = Lock()
 
 
 class FieldError(Exception):
@@ -56,57 +58,54 @@ class FieldError(Exception):
 
 
 def read_lines(path: Path, findings: list[Violation], delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
-    """Each non-blank line, split and unquoted, with the number of the line it begins on; the others go to ``findings``.
+    """Each non-blank line, split and unquoted, with its number; those that are no row go to ``findings``, one a line.
+
+    A row is a line: a field in quotes does not go on in the next one. Read across lines, a stray quotation mark would take
+    every row up to the next stray one with it.
 
     Raises:
         OSError: the file cannot be read.
     """
-    limit = csv.field_size_limit(MAX_FIELD_CHARACTERS)
-    try:
-        with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-            lines = WholeLines(stream, MAX_ROW_CHARACTERS, spanning=True)
-            reader = csv.reader(lines, delimiter=delimiter, strict=True)
-            while True:
-                number = reader.line_num + 1
-                lines.begin()
-                try:
-                    fields = next(reader)
-                except StopIteration:
-                    return
-                except LineTooLong as error:
-                    required, hint = "rows, a line each", "Nothing after it was read. Is this the manifest?"
-                    findings.append(
-                        file_finding(path, ViolationCode.ROW_MALFORMED, f"a row of {error}", required, hint, number)
-                    )
-                    return
-                except csv.Error as error:
-                    findings.append(
-                        file_finding(
-                            path,
-                            ViolationCode.ROW_MALFORMED,
-                            f"not a row ({error})",
-                            f"fields separated by {_NAMES[delimiter]}",
-                            "Look for an unpaired quotation mark.",
-                            number,
-                        )
-                    )
-                    continue
-                text = "".join(fields)
-                if not text.isascii() and re.search("[\udc80-\udcff]", text):
-                    findings.append(
-                        file_finding(
-                            path,
-                            ViolationCode.ENCODING_INVALID,
-                            "bytes that are not UTF-8",
-                            "UTF-8",
-                            "Save the file again as UTF-8.",
-                            number,
-                        )
-                    )
-                elif text.strip():
-                    yield number, fields
-    finally:
-        csv.field_size_limit(limit)
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
+        lines = enumerate(WholeLines(stream, MAX_ROW_CHARACTERS), 1)
+        number = 0
+        while True:
+            try:
+                number, line = next(lines)
+                fields = _split(line, delimiter)
+            except StopIteration:
+                return
+            except LineTooLong as error:
+                found = f"line {number + 1} is {error}; nothing after it was read"
+                required = "rows, a line each"
+                findings.append(
+                    file_finding(path, ViolationCode.FILE_UNREADABLE, found, required, "Is this the manifest?")
+                )
+                return
+            except csv.Error as error:
+                found, required = (
+                    f"not a row ({error})",
+                    f"fields separated by {_NAMES[delimiter]}, all of them in one line",
+                )
+                hint = "Look for an unpaired quotation mark."
+                findings.append(file_finding(path, ViolationCode.ROW_MALFORMED, found, required, hint, number))
+                continue
+            if not line.isascii() and re.search("[\udc80-\udcff]", line):
+                found, hint = "bytes that are not UTF-8", "Save the file again as UTF-8."
+                findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, found, "UTF-8", hint, number))
+            elif line.strip():
+                yield number, fields
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    with _FIELD_LIMIT:
+        # The module's limit is one for the whole process, and below that of a long label list.
+        before = csv.field_size_limit(MAX_FIELD_CHARACTERS) if len(line) > csv.field_size_limit() else None
+        try:
+            return next(csv.reader([line], delimiter=delimiter, strict=True))
+        finally:
+            if before is not None:
+                csv.field_size_limit(before)
 
 
 def parse_sample_id(text: str, field: str = "sample_id") -> str:
