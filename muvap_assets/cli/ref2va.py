@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muvap_assets.cli.output import print_checks, print_outcome, print_table, print_violations, progress
+from muvap_assets.cli.output import in_file, print_checks, print_outcome, print_table, print_violations, progress
 from muvap_assets.layout import Layout
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def _shown(reference: Any) -> str:
 
 
 def _print_report(file: Path, report: ManifestReport) -> None:
-    print_violations(report.violations)
+    print_violations(report.violations, f"muvap validate --json {file}, with the same options, prints all of them")
     if report.rows:
         print_table([_ROW_COLUMNS, *_row_table(report)])
     if report.buckets:
@@ -213,28 +213,29 @@ def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
     from muvap_assets.ref2va import line
 
     outcome = line.make_manifest(layout, dataset, spec)
-    if not print_outcome("ref2va/manifest", outcome):
+    if not print_outcome("ref2va/manifest", outcome, layout.ref2va_manifest(dataset.name).violations):
         return False
     encoded = line.make_encoded_latents(layout, dataset, 0, spec, progress("encode"))
     made, kept = sum(encoded.value.encoded.values()), sum(encoded.value.reused.values())
     click.echo(
         f"ref2va/encoded_latents: {made} parts encoded, {kept} reused, {encoded.value.corrupt} damaged ones made again"
     )
-    if not print_outcome("ref2va/encoded_latents", encoded):
+    found = layout.ref2va_encoded_latents(dataset.name, 0).violations
+    if not print_outcome("ref2va/encoded_latents", encoded, found):
         return False
     if encoded.published is not None and dataset.options.decode_check:
-        _print_decoded(encoded.published.path, encoded.checks)
-    return print_outcome(
-        "ref2va/parquet_cache_index", line.make_parquet_cache_index(layout, dataset, progress("index"))
-    )
+        _print_decoded(encoded.published.path, encoded.checks, found)
+    published = line.make_parquet_cache_index(layout, dataset, progress("index"))
+    report = layout.ref2va_parquet_cache_index(dataset.name).violations
+    return print_outcome("ref2va/parquet_cache_index", published, report)
 
 
-def _print_decoded(folder: Path, checks: Iterable[CheckOutcome]) -> None:
+def _print_decoded(folder: Path, checks: Iterable[CheckOutcome], report: Path) -> None:
     from muvap_assets.ref2va.decode_check import DecodeReport
 
     figures = [(row.id, row.psnr_db, row.audio_snr_db) for row in DecodeReport.read(folder).rows]
     print_table([("decoded again", "psnr dB", "audio snr dB"), *figures])
-    print_violations(violation for check in checks if not check.passed for violation in check.violations)
+    print_violations((found for check in checks if not check.passed for found in check.violations), in_file(report))
 
 
 @click.command("tiny-checkpoint")

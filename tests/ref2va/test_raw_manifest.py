@@ -282,6 +282,42 @@ def test_a_broken_document_is_one_finding(folder, name, content):
     assert not manifest.samples
 
 
+@pytest.mark.parametrize("start", ["", "\n\n", "\ufeff"])
+@pytest.mark.parametrize("wrong", ["oops", "null", json.dumps(ROWS[0])[:-30], json.dumps([ROWS[0]]), "]", '"id": 1'])
+def test_a_bad_second_line_costs_itself_alone(folder, wrong, start):
+    rows = [json.dumps(raw_row(name)) for name in "abcdef"]
+    rows[3] = json.dumps(raw_row("d", caption=" "))
+    manifest = read(folder, start + "\n".join([rows[0], wrong, *rows[1:]]) + "\n")
+    blank = start.count("\n")
+    assert manifest.rows_total == 7
+    assert [(sample.id, sample.row - blank) for sample in manifest.samples] == [
+        ("a", 1),
+        ("b", 3),
+        ("c", 4),
+        ("e", 6),
+        ("f", 7),
+    ]
+    errors = [violation for violation in manifest.violations if violation.severity is Severity.ERROR]
+    assert [violation.row - blank for violation in errors] == [2, 5]
+    assert errors[1].field == "caption"
+
+
+@pytest.mark.parametrize("document", [[*ROWS], {"data": ROWS}, ROWS[0]])
+@pytest.mark.parametrize("layout", [{}, {"indent": 1}, {"indent": 0}])
+@pytest.mark.parametrize("name", ["train.json", "train.jsonl"])
+def test_a_document_is_read_as_one_however_it_is_laid_out(folder, document, layout, name):
+    manifest = read(folder, json.dumps(document, **layout) + "\n\n", name)
+    assert not manifest.violations
+    assert [sample.id for sample in manifest.samples] == (["a"] if document is ROWS[0] else ["a", "b"])
+
+
+@pytest.mark.parametrize("document", [[*ROWS], {"data": ROWS}])
+@pytest.mark.parametrize("layout", [{}, {"indent": 1}, {"indent": 0}])
+def test_text_after_a_document_is_one_finding(folder, document, layout):
+    (violation,) = read(folder, json.dumps(document, **layout) + "\noops\n", "train.json").violations
+    assert (str(violation.code), violation.row) == ("row_malformed", 1)
+
+
 def test_keys_beside_data_are_refused(folder):
     manifest = read(folder, json.dumps({"data": ROWS, "version": 2}), "train.json")
     assert [(str(v.code), v.field) for v in manifest.violations] == [("key_unknown", "version")]
