@@ -104,6 +104,11 @@ def test_splits_of_one_dataset_or_of_one_folder_are_siblings(tmp_path):
     }
 
 
+def test_a_seed_no_row_can_store_is_refused_with_its_key(tmp_path):
+    with pytest.raises(ConfigError, match=r"ref2va\.clips: reference_noise_seed: found 9223372036854775808, .*int64"):
+        load(tmp_path, f"ref2va: {{clips: {{manifest: x.jsonl, reference_noise_seed: {2**63}}}}}")
+
+
 def test_an_unknown_corpus_is_told_which_there_are(tmp_path):
     with pytest.raises(ConfigError, match=r"corpus 'c': not in datasets.yaml, required is one of \['a'\]"):
         load(tmp_path, "corpora: {a: {kind: tsv, manifest: x}}").corpus("c")

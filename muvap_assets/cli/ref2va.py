@@ -153,7 +153,7 @@ def _print_report(file: Path, report: ManifestReport) -> None:
 @click.option("--device", default="auto", show_default=True, help="cuda, cuda:N, cpu (tiny checkpoints only) or auto.")
 @click.option(
     "--reference-noise-seed",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**63 - 1),
     default=42,
     show_default=True,
     help="Stored with packed rows: what their reference noise is drawn from.",

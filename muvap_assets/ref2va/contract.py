@@ -45,6 +45,7 @@ MIN_REFERENCE_FRAMES = 13  # blocks: two conditioner frames are merged, so frame
 SFT_MIN_FRAMES, SFT_MAX_FRAMES = 124, 362  # contract: clips under 124 frames fail, longer ones train on their first 362
 RELEASED_MIN_FRAMES, RELEASED_MAX_FRAMES = 124, 345  # blocks: 5 to 15 seconds at inference
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
+MAX_NOISE_SEED = 2**63 - 1  # contract: stored as int64
 RATE_WARNING_SHARE = Fraction(1, 100)  # issue: overrides off the decoder's rate by more than 1 % are reported
 
 
@@ -315,6 +316,11 @@ class DatasetOptions:
         ):
             if value < least:
                 raise ConfigError(f"{name}: found {value}, required is at least {least}. Change it.")
+        if self.reference_noise_seed > MAX_NOISE_SEED:
+            raise ConfigError(
+                f"reference_noise_seed: found {self.reference_noise_seed}, required is at most {MAX_NOISE_SEED} (it is stored as "
+                "int64). Change it."
+            )
         for name in ("decode_check_min_psnr_db", "decode_check_min_audio_snr_db"):
             if not math.isfinite(getattr(self, name)):
                 raise ConfigError(f"{name}: found {getattr(self, name)}, required is a finite number of dB. Change it.")

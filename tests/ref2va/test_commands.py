@@ -111,6 +111,13 @@ def test_decoded_rows_are_shown_with_their_figures_and_warnings_and_published(so
     assert (tmp_path / "out").is_dir()
 
 
+def test_a_seed_no_row_can_store_is_refused_before_anything_is_encoded(sources, tiny_checkpoint, tmp_path, fake):
+    out, seed = tmp_path / "out", ["--reference-noise-seed", 2**63]
+    refused = encode(sources / "clips.jsonl", tiny_checkpoint, out, *seed)
+    assert (refused.exit_code, fake.calls) == (2, [])
+    assert "'--reference-noise-seed': 9223372036854775808 is not in the range" in refused.output
+
+
 def test_zero_rows_is_not_success(tiny_checkpoint, tmp_path, fake):
     manifest = tmp_path / "none.jsonl"
     manifest.write_text("")
