@@ -186,11 +186,13 @@ def encode(
     if validate_manifest_only:
         chosen = {name: options[name] for name in DATASET_OPTIONS}
         sys.exit(validate_ref2va(manifest, as_json=False, checkpoint=checkpoint, **chosen))
-    from muvap_assets.ref2va.publication import export_dataset, require_free
+    from muvap_assets.ref2va.publication import export_dataset, require_free, require_places
 
-    require_free(output_dir)
-    work_dir = work_dir or output_dir.with_name(output_dir.name + ".work")
-    layout, dataset = Layout(work_dir.resolve()), dataset_of(manifest, options)
+    output_dir = output_dir.resolve()
+    require_free(output_dir)  # first of all, for the root of a file system has no name to make the work directory's of
+    work_dir = (work_dir or output_dir.with_name(output_dir.name + ".work")).resolve()
+    require_places(output_dir, work_dir)
+    layout, dataset = Layout(work_dir), dataset_of(manifest, options)
     if not _encode(layout, dataset, _spec(checkpoint, device, options)):
         sys.exit(1)
     index = export_dataset(layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)

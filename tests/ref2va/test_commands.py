@@ -85,6 +85,52 @@ def test_b26_a_nonempty_output_is_refused_before_anything_is_encoded(sources, ti
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.parametrize(
+    ("output", "work", "said"),
+    [
+        ("out,1", None, "output directory"),
+        ("a:b/out", None, "output directory"),
+        ("bucket=64x64-22f/out", None, "output directory"),
+        ("out", "work,1", "work directory"),
+        ("out", "out/work", "lies in it"),
+        ("out", ".", "around it"),
+        ("out", "out", "at the same place"),
+        ("out", "link", "lies in it"),
+        ("file/out", None, "is no folder that may be written"),
+        ("file", None, "not empty"),
+        ("/", None, "not empty"),
+    ],
+)
+def test_a_place_that_cannot_work_is_refused_before_anything_is_encoded(
+    sources, tiny_checkpoint, tmp_path, fake, monkeypatch, output, work, said
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("link").symlink_to("out/inner")
+    before = sorted(tmp_path.rglob("*"))
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, output, *(["--work-dir", work] if work else []))
+    assert result.exit_code == 1
+    assert result.output.startswith("error: ")
+    assert said in result.output
+    assert fake.calls == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("output", [".", "../empty", "../away/../empty/"])
+def test_the_output_may_be_the_empty_folder_one_stands_in(
+    sources, tiny_checkpoint, tmp_path, fake, monkeypatch, output
+):
+    here = tmp_path / "empty"
+    here.mkdir()
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir(here)
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, output)
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1] == f"{here}: 4 rows in 2 buckets"
+    assert len(list(here.glob("bucket=*/data_*.parquet"))) == 4
+    assert (tmp_path / "empty.work").is_dir()
+
+
 def test_a_failed_row_leaves_the_output_absent_and_the_next_run_encodes_only_it(
     sources, tiny_checkpoint, tmp_path, fake
 ):
