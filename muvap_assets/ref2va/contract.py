@@ -145,8 +145,8 @@ def frame_count_rule(value: int) -> str:
 class Reference:
     """One reference, in the place its row gives it.
 
-    Paths are as the manifest has them until :meth:`resolved` puts them under its folder. ``fps`` and ``sample_rate_hz``
-    are the manifest's overrides of what the decoder says, ``None`` where it gives none.
+    Paths are relative to the manifest's folder, absolute only where they lead out of it, until :meth:`resolved` puts them
+    under it. ``fps`` and ``sample_rate_hz`` are the manifest's overrides of what the decoder says, ``None`` where it gives none.
     """
 
     kind: ReferenceKind

@@ -37,8 +37,8 @@ _HINT_JSON = "Correct the text; every row is one object of the raw schema."
 class RawManifest:
     """What a manifest's text holds.
 
-    ``samples`` are the rows that parse, paths as written; ``rows_total`` counts every row, those that do not parse too;
-    ``base`` is the folder paths are relative to; ``sha256`` of the file's bytes.
+    ``samples`` are the rows that parse, paths as :func:`parse_row` gives them; ``rows_total`` counts every row, those that do
+    not parse too; ``base`` is the folder paths are relative to; ``sha256`` of the file's bytes.
     """
 
     path: Path

@@ -164,6 +164,23 @@ def test_a_seed_no_row_can_store_is_refused_before_anything_is_encoded(sources, 
     assert "'--reference-noise-seed': 9223372036854775808 is not in the range" in refused.output
 
 
+def test_rows_that_name_their_media_absolute_are_published_as_if_named_relative(
+    sources, tiny_checkpoint, tmp_path, fake
+):
+    text = (sources / "clips.jsonl").read_text()
+    assert '"media/' in text
+    (sources / "absolute.jsonl").write_text(text.replace('"media/', f'"{sources}/media/'))
+    for name in ("clips", "absolute"):
+        assert encode(sources / f"{name}.jsonl", tiny_checkpoint, tmp_path / name).exit_code == 0
+    shards = [
+        {p.relative_to(tmp_path / n): p.read_bytes() for p in (tmp_path / n).rglob("data_*")}
+        for n in ("clips", "absolute")
+    ]
+    assert len(shards[0]) == 4
+    assert shards[0] == shards[1]
+    assert not any(str(sources).encode() in content for content in shards[1].values())
+
+
 def test_zero_rows_is_not_success(tiny_checkpoint, tmp_path, fake):
     manifest = tmp_path / "none.jsonl"
     manifest.write_text("")

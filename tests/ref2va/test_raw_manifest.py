@@ -341,6 +341,55 @@ def test_a_link_out_of_the_folder_counts_as_leaving_it(folder):
     assert codes(of_row(folder, raw_row(references=[{"type": "image", "image": "link.png"}]))) == ["path_outside"]
 
 
+def paths_of(folder, target, picture, **options):
+    """Target and picture of a row as its sample has them."""
+    row = raw_row(target={"video": str(target)}, references=[{"type": "image", "image": str(picture)}])
+    manifest = of_row(folder, row, **options)
+    assert not manifest.violations
+    (sample,) = manifest.samples
+    return sample.target_video.as_posix(), sample.references[0].image.as_posix()
+
+
+def test_absolute_paths_into_the_folder_become_relative_to_it(folder):
+    (folder / "media").mkdir()
+    (folder / "media" / "a.png").touch()
+    given = f"{folder}/media/../target.mov", f"{folder}//media/./a.png"
+    assert paths_of(folder, *given) == ("target.mov", "media/a.png")
+    assert paths_of(folder, *given, allow_outside=True) == ("target.mov", "media/a.png")
+
+
+def test_a_folder_reached_by_a_link_gives_the_same_paths_by_either_name(folder):
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    for base in (folder, link):
+        assert paths_of(base, folder / "target.mov", link / "picture.png") == ("target.mov", "picture.png")
+
+
+def test_links_inside_the_folder_keep_the_name_they_were_given(folder):
+    (folder / "named.mov").symlink_to("target.mov")
+    (folder / "out.png").symlink_to(folder.parent / "outside.png")
+    given = folder / "named.mov", folder / "out.png"
+    assert paths_of(folder, *given, allow_outside=True) == ("named.mov", "out.png")
+
+
+def test_a_path_is_not_shortened_to_another_file(folder):
+    (folder.parent / "deep" / "er").mkdir(parents=True)
+    (folder.parent / "deep" / "target.mov").touch()
+    (folder / "away").symlink_to(folder.parent / "deep" / "er")
+    given = folder / "away" / ".." / "target.mov"  # the file beside `er`, though it reads like the folder's own
+    assert paths_of(folder, given, "picture.png", allow_outside=True) == (given.as_posix(), "picture.png")
+
+
+def test_absolute_paths_that_are_let_out_stay_as_they_are(folder):
+    outside = folder.parent / "outside.png"
+    assert paths_of(folder, "./target.mov", outside, allow_outside=True) == ("target.mov", outside.as_posix())
+
+
+def test_a_manifest_named_from_its_own_folder_knows_its_paths(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert paths_of(Path(), folder / "target.mov", "picture.png") == ("target.mov", "picture.png")
+
+
 def test_odd_but_harmless_names_are_found(folder):
     (folder / "a [1] *é.png").touch()
     assert not of_row(folder, raw_row(references=[{"type": "image", "image": "a [1] *é.png"}])).violations
