@@ -6,7 +6,6 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +40,21 @@ _OPTIONS = (
         show_default=True,
         help="Longer presentations are refused; nothing is ever truncated.",
     ),
+    *(
+        click.option(
+            f"--max-{what}",
+            type=click.IntRange(min=0),
+            default=count,
+            show_default=True,
+            help=f"{meaning} a row may have; the default is the model's.",
+        )
+        for what, count, meaning in (
+            ("images", 9, "Image references"),
+            ("videos", 3, "Video references, silent or sounding,"),
+            ("audios", 3, "Standalone audio references"),
+            ("references", 12, "References in all"),
+        )
+    ),
     click.option("--allow-outside", is_flag=True, help="Let media paths leave the manifest's folder."),
 )
 
@@ -52,16 +66,17 @@ def dataset_options(command: Any) -> Any:
     return command
 
 
-DATASET_OPTIONS = ("format_", "width", "height", "num_frames", "max_presentation_tokens", "allow_outside")
+DATASET_OPTIONS = (
+    *("format_", "width", "height", "num_frames", "max_presentation_tokens"),
+    *("max_images", "max_videos", "max_audios", "max_references", "allow_outside"),
+)
 
 
 def dataset_of(manifest: Path, options: Mapping[str, Any]) -> Dataset:
     """The dataset a command is about; ``options`` as the command line gives them."""
-    from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
+    from muvap_assets.ref2va.contract import Dataset, Format, options_of
 
-    values = {"format": Format(options["format_"]), **options}
-    known = {option.name for option in fields(DatasetOptions)}
-    chosen = DatasetOptions(**{name: value for name, value in values.items() if name in known})
+    chosen = options_of({"format": Format(options["format_"]), **options})
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", manifest.stem).strip("-_")[:80] or "dataset"
     return Dataset(name=name, manifest=manifest.resolve(), options=chosen)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -247,13 +247,13 @@ class TokenPlanner(Protocol):
 class ReferenceLimits:
     """How many references a row may carry (blocks: the defaults of ``MiniMaxH3Ref2VASetupStep``).
 
-    ``videos`` counts silent and sounding videos; ``audios`` only standalone ones, for a video's soundtrack is its own.
+    ``max_videos`` counts silent and sounding videos; ``max_audios`` only standalone ones, for a video's soundtrack is its own.
     """
 
-    images: int = 9
-    videos: int = 3
-    audios: int = 3
-    total: int = 12
+    max_images: int = 9
+    max_videos: int = 3
+    max_audios: int = 3
+    max_references: int = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -313,6 +313,7 @@ class DatasetOptions:
             ("reference_noise_seed", self.reference_noise_seed, 0),
             ("global_batch_rows", self.global_batch_rows, 1),
             ("decode_check", self.decode_check, 0),
+            *((limit.name, getattr(self.limits, limit.name), 0) for limit in fields(ReferenceLimits)),
         ):
             if value < least:
                 raise ConfigError(f"{name}: found {value}, required is at least {least}. Change it.")
@@ -329,6 +330,20 @@ class DatasetOptions:
     def geometry(self) -> Geometry:
         """The geometry of a packed row that names none."""
         return Geometry(self.width, self.height, self.num_frames)
+
+
+def options_of(values: Mapping[str, Any]) -> DatasetOptions:
+    """The options among flat ``values``, limits of references beside the others; what is no option is passed over.
+
+    Raises:
+        ConfigError: see :class:`DatasetOptions`.
+    """
+    limits = ReferenceLimits(**_chosen(ReferenceLimits, values))
+    return DatasetOptions(**_chosen(DatasetOptions, values), limits=limits)
+
+
+def _chosen(kind: type[DatasetOptions | ReferenceLimits], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {option.name: values[option.name] for option in fields(kind) if option.name in values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from muvap_assets.ref2va.contract import (
     RawSample,
     Reference,
     ReferenceKind,
+    ReferenceLimits,
     frame_count_rule,
     is_canvas_side,
     is_frame_count,
@@ -204,18 +205,20 @@ class _Reader:
     def _check_counts(self, kinds: Sequence[str], total: int) -> None:
         limits = self.options.limits
         videos = kinds.count("video") + kinds.count("video_audio")
-        for what, count, limit in (
-            ("image", kinds.count("image"), limits.images),
-            ("video", videos, limits.videos),
-            ("standalone audio", kinds.count("audio"), limits.audios),
-            ("", total, limits.total),
+        for what, count, name in (
+            ("image", kinds.count("image"), "max_images"),
+            ("video", videos, "max_videos"),
+            ("standalone audio", kinds.count("audio"), "max_audios"),
+            ("", total, "max_references"),
         ):
+            limit = getattr(limits, name)
+            source = "MiniMaxH3Ref2VASetupStep" if limit == getattr(ReferenceLimits(), name) else name
             if count > limit:
                 self.findings.add(
                     ViolationCode.REFERENCE_COUNT,
                     "references",
                     found=f"{count} {what} references".replace("  ", " "),
-                    required=f"at most {limit} (MiniMaxH3Ref2VASetupStep)",
+                    required=f"at most {limit} ({source})",
                     hint="Remove some.",
                 )
         if len(kinds) == total and not any(ReferenceKind(kind).has_visual for kind in kinds):

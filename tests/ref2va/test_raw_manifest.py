@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from media_makers import raw_row, write_rows
 
 from muvap_assets.errors import Severity
-from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind
+from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind, ReferenceLimits
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.raw_rows import exact_number, json_object
 
@@ -213,6 +213,26 @@ def test_all_of_them_are_reported_at_once(folder):  # acceptance 9
 def test_the_example_of_the_contract_limits_holds_at_its_edge(folder):  # B16
     manifest = of_row(folder, raw_row(references=[IMAGE] * 6 + [VIDEO] * 3 + [AUDIO] * 3))
     assert not manifest.violations
+
+
+@pytest.mark.parametrize(
+    ("limits", "references", "required"),
+    [
+        ({"max_images": 1}, [IMAGE] * 2, "at most 1 (max_images)"),
+        ({"max_videos": 0}, [IMAGE, VIDEO], "at most 0 (max_videos)"),
+        ({"max_audios": 2}, [IMAGE] + [AUDIO] * 3, "at most 2 (max_audios)"),
+        ({"max_references": 1}, [IMAGE, VIDEO], "at most 1 (max_references)"),
+        ({"max_videos": 1}, [IMAGE] * 10, "at most 9 (MiniMaxH3Ref2VASetupStep)"),
+    ],
+)
+def test_limits_that_are_set_hold_and_are_cited_by_where_they_come_from(folder, limits, references, required):  # B16
+    manifest = of_row(folder, raw_row(references=references), limits=ReferenceLimits(**limits))
+    assert [(str(v.code), v.required) for v in manifest.violations] == [("reference_count", required)]
+
+
+def test_limits_may_be_wider_than_the_models(folder):  # B16
+    wide = ReferenceLimits(max_images=20, max_references=20)
+    assert not of_row(folder, raw_row(references=[IMAGE] * 20), limits=wide).violations
 
 
 def test_a_soundtrack_is_no_standalone_audio(folder):
