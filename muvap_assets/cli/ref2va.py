@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from muvap_assets.cli.output import in_file, print_checks, print_outcome, print_table, print_violations, progress
+from muvap_assets.cli.output import (
+    RUN_AGAIN,
+    in_file,
+    print_checks,
+    print_outcome,
+    print_table,
+    print_violations,
+    progress,
+)
 from muvap_assets.layout import Layout
 
 if TYPE_CHECKING:
@@ -19,6 +27,9 @@ if TYPE_CHECKING:
     from muvap_assets.ref2va.contract import Dataset
     from muvap_assets.ref2va.encoder_spec import EncoderSpec
     from muvap_assets.ref2va.manifest import ManifestReport, RowReport
+
+SUFFIXES = (".json", ".jsonl")
+"""By which ``validate`` knows a raw manifest; ``encode`` takes any name."""
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _OPTIONS = (
@@ -137,7 +148,9 @@ def _shown(reference: Any) -> str:
 
 
 def _print_report(file: Path, report: ManifestReport) -> None:
-    print_violations(report.violations, f"muvap validate --json {file}, with the same options, prints all of them")
+    by_name = file.suffix.lower() in SUFFIXES
+    rest = f"muvap validate --json {file}, with the same options, prints all of them" if by_name else RUN_AGAIN
+    print_violations(report.violations, rest)
     if report.rows:
         print_table([_ROW_COLUMNS, *_row_table(report)])
     if report.buckets:

@@ -200,6 +200,15 @@ def test_validate_manifest_only_writes_nothing_and_counts_tokens(sources, tiny_c
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("name", "rest"), [("rows.jsonl", "muvap validate --json"), ("rows.txt", "run it again")])
+def test_the_way_to_see_every_finding_is_one_that_takes_the_file(tiny_checkpoint, tmp_path, name, rest):
+    manifest = tmp_path / name
+    manifest.write_text("{}\n" * 20)
+    result = encode(manifest, tiny_checkpoint, tmp_path / "out", "--validate-manifest-only")
+    (line,) = [line for line in result.output.splitlines() if line.startswith("... and ")]
+    assert rest in line
+
+
 def test_validate_without_a_checkpoint_says_partial_and_prints_the_bucket_table(sources):
     result = muvap("validate", sources / "clips.jsonl", *CANVAS)
     assert result.exit_code == 0
