@@ -19,7 +19,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
@@ -36,7 +35,7 @@ from muvap_assets.asd.corpora.wasd import WasdCorpus
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import check_name
 from muvap_assets.readback import STUMBLES, reason_of
-from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
+from muvap_assets.ref2va.contract import Dataset, Format, options_of
 
 DATASETS_VARIABLE = "MUVAP_DATASETS"
 MAX_FILE_BYTES = 4 << 20
@@ -65,6 +64,10 @@ class Ref2VAEntry(BaseModel):
     max_presentation_tokens: int = 65_536
     reference_noise_seed: int = 42
     allow_outside: bool = False
+    max_images: int = 9
+    max_videos: int = 3
+    max_audios: int = 3
+    max_references: int = 12
     global_batch_rows: int = 8
     decode_check: int = 0
     decode_check_min_psnr_db: float = 20.0
@@ -121,17 +124,11 @@ class Datasets(BaseModel):
                 "Add an entry or fix the name."
             )
         entry = self.ref2va[name]
-        chosen = {
-            option.name: getattr(entry, option.name) for option in fields(DatasetOptions) if option.name in _OPTIONS
-        }
         try:
-            options = DatasetOptions(**chosen)
+            options = options_of(dict(entry))
         except ConfigError as error:
             raise ConfigError(f"ref2va.{name}: {error}") from error
         return Dataset(name=name, manifest=entry.manifest, options=options, parts=entry.parts)
-
-
-_OPTIONS = frozenset(Ref2VAEntry.model_fields)
 
 
 def load_datasets(path: Path) -> Datasets:

@@ -1,5 +1,7 @@
 """datasets.yaml: what it says, and what a wrong entry is told."""
 
+from dataclasses import astuple
+
 import pytest
 
 from muvap_assets.asd.contract import OnViolation
@@ -102,6 +104,21 @@ def test_splits_of_one_dataset_or_of_one_folder_are_siblings(tmp_path):
         "here": ("elsewhere",),
         "wasd": (),
     }
+
+
+def test_limits_of_references_are_options_like_the_others(tmp_path):
+    own = "max_images: 1, max_videos: 2, max_audios: 0, max_references: 4"
+    entries = f"{{plain: {{manifest: x.jsonl}}, own: {{manifest: x.jsonl, {own}}}}}"
+    datasets = load(tmp_path, f"ref2va: {entries}")
+    limits = {name: astuple(datasets.ref2va_dataset(name).options.limits) for name in datasets.ref2va}
+    assert limits == {"plain": (9, 3, 3, 12), "own": (1, 2, 0, 4)}
+    with pytest.raises(ConfigError, match=r"ref2va\.clips: max_images: found -1, required is at least 0"):
+        load(tmp_path, "ref2va: {clips: {manifest: x.jsonl, max_images: -1}}")
+
+
+def test_a_seed_no_row_can_store_is_refused_with_its_key(tmp_path):
+    with pytest.raises(ConfigError, match=r"ref2va\.clips: reference_noise_seed: found 9223372036854775808, .*int64"):
+        load(tmp_path, f"ref2va: {{clips: {{manifest: x.jsonl, reference_noise_seed: {2**63}}}}}")
 
 
 def test_an_unknown_corpus_is_told_which_there_are(tmp_path):

@@ -64,7 +64,7 @@ def validate_tsv(file: Path, *, as_json: bool, **options: Any) -> int:
         }
         click.echo(json.dumps(verdict, indent=1, ensure_ascii=False))
     else:
-        print_violations(report.violations)
+        print_violations(report.violations, f"muvap validate --json {file}, with the same options, prints all of them")
         state = "valid" if report.accepted_as_a_whole else "NOT VALID"
         click.echo(
             f"{file}: {state}; {report.row_count} rows, {len(report.clips)} accepted, {report.rejected} rejected"
@@ -106,12 +106,13 @@ def pack(manifest: Path, output_dir: Path, name: str | None, **options: Any) -> 
     from muvap_assets.layout import Layout
 
     corpus, layout = corpus_of(manifest, name, options), Layout(output_dir.resolve())
-    for label, make in (
-        ("manifest", line.make_manifest),
-        ("loudness_index", line.make_loudness_index),
-        ("packed_shards", line.make_packed_shards),
+    for label, make, artifact in (
+        ("manifest", line.make_manifest, layout.asd_manifest),
+        ("loudness_index", line.make_loudness_index, layout.asd_loudness_index),
+        ("packed_shards", line.make_packed_shards, layout.asd_packed_shards),
     ):
-        if not print_outcome(f"asd/{label} [{corpus.name}]", make(layout, corpus, progress(label))):
+        outcome = make(layout, corpus, progress(label))
+        if not print_outcome(f"asd/{label} [{corpus.name}]", outcome, artifact(corpus.name).violations):
             sys.exit(1)
     click.echo(layout.asd_packed_shards(corpus.name).current)
 

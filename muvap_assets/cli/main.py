@@ -86,7 +86,7 @@ def validate(file: Path, as_json: bool, **options: Any) -> None:
     published, 1 where it would not.
     """
     of_ref2va = {name: options.pop(name) for name in ("checkpoint", *ref2va.DATASET_OPTIONS)}
-    if file.suffix.lower() in (".json", ".jsonl"):
+    if file.suffix.lower() in ref2va.SUFFIXES:
         sys.exit(ref2va.validate_ref2va(file, as_json=as_json, **of_ref2va))
     sys.exit(asd.validate_tsv(file, as_json=as_json, **options))
 

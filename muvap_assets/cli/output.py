@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import click
 
-from muvap_assets.errors import Violation
+from muvap_assets.errors import Severity, Violation, errors_of
 from muvap_assets.progress import ProgressLog
 from muvap_assets.publish import CheckOutcome, Outcome
 
 SHOWN = 50
+SHOWN_OF_A_WARNING = 10
+RUN_AGAIN = "mend these and run it again"
 
 
 def progress(what: str) -> ProgressLog:
@@ -27,20 +30,38 @@ def print_checks(subject: str, checks: Sequence[CheckOutcome]) -> None:
         click.echo(f"{subject}: {check.name} {state}{f' ({numbers})' if numbers else ''}")
 
 
-def print_violations(violations: Iterable[Violation]) -> None:
-    """The first findings, each once."""
+def print_violations(violations: Iterable[Violation], rest: str = RUN_AGAIN) -> None:
+    """Findings, each once, errors before warnings; ``rest`` says how to see those that are not shown.
+
+    Of the warnings of one code the first are shown and the others counted, for a thousand silent clips are one thing to know.
+    """
     listed = list(dict.fromkeys(violations))
-    for violation in listed[:SHOWN]:
+    errors = errors_of(listed)
+    warnings: dict[str, list[Violation]] = {}
+    for violation in listed:
+        if violation.severity is not Severity.ERROR:
+            warnings.setdefault(violation.code, []).append(violation)
+    few = [violation for alike in warnings.values() for violation in alike[:SHOWN_OF_A_WARNING]]
+    shown = [*errors, *few][:SHOWN]
+    for violation in shown:
         click.echo(f"{violation.severity}: {violation.code}: {violation.message()}")
-    if len(listed) > SHOWN:
-        click.echo(f"... and {len(listed) - SHOWN} more; --json prints all of them")
+    for code, alike in warnings.items():
+        if len(alike) > SHOWN_OF_A_WARNING:
+            click.echo(f"warning: {code}: {len(alike)} in all")
+    if hidden := len(listed) - len(shown):
+        click.echo(f"... and {hidden} more; {rest}")
 
 
-def print_outcome(subject: str, outcome: Outcome[Any]) -> bool:
-    """What a checked build did; false where it was not published."""
+def in_file(report: Path) -> str:
+    """Where a run left all of its findings, for ``rest`` of :func:`print_violations`."""
+    return f"{report} has all of them"
+
+
+def print_outcome(subject: str, outcome: Outcome[Any], report: Path) -> bool:
+    """What a checked build did; false where it was not published. ``report`` is the file its findings are in."""
     print_checks(subject, outcome.checks)
     if outcome.published is None:
-        print_violations(violation for check in outcome.blocking for violation in check.violations)
+        print_violations((found for check in outcome.blocking for found in check.violations), in_file(report))
         click.echo(f"error: {subject} was not published", err=True)
         return False
     state = "published" if outcome.published.created else "unchanged"

@@ -6,13 +6,20 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from muvap_assets.cli.output import print_checks, print_outcome, print_table, print_violations, progress
+from muvap_assets.cli.output import (
+    RUN_AGAIN,
+    in_file,
+    print_checks,
+    print_outcome,
+    print_table,
+    print_violations,
+    progress,
+)
 from muvap_assets.layout import Layout
 
 if TYPE_CHECKING:
@@ -20,6 +27,9 @@ if TYPE_CHECKING:
     from muvap_assets.ref2va.contract import Dataset
     from muvap_assets.ref2va.encoder_spec import EncoderSpec
     from muvap_assets.ref2va.manifest import ManifestReport, RowReport
+
+SUFFIXES = (".json", ".jsonl")
+"""By which ``validate`` knows a raw manifest; ``encode`` takes any name."""
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _OPTIONS = (
@@ -41,6 +51,21 @@ _OPTIONS = (
         show_default=True,
         help="Longer presentations are refused; nothing is ever truncated.",
     ),
+    *(
+        click.option(
+            f"--max-{what}",
+            type=click.IntRange(min=0),
+            default=count,
+            show_default=True,
+            help=f"{meaning} a row may have; the default is the model's.",
+        )
+        for what, count, meaning in (
+            ("images", 9, "Image references"),
+            ("videos", 3, "Video references, silent or sounding,"),
+            ("audios", 3, "Standalone audio references"),
+            ("references", 12, "References in all"),
+        )
+    ),
     click.option("--allow-outside", is_flag=True, help="Let media paths leave the manifest's folder."),
 )
 
@@ -52,16 +77,17 @@ def dataset_options(command: Any) -> Any:
     return command
 
 
-DATASET_OPTIONS = ("format_", "width", "height", "num_frames", "max_presentation_tokens", "allow_outside")
+DATASET_OPTIONS = (
+    *("format_", "width", "height", "num_frames", "max_presentation_tokens"),
+    *("max_images", "max_videos", "max_audios", "max_references", "allow_outside"),
+)
 
 
 def dataset_of(manifest: Path, options: Mapping[str, Any]) -> Dataset:
     """The dataset a command is about; ``options`` as the command line gives them."""
-    from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format
+    from muvap_assets.ref2va.contract import Dataset, Format, options_of
 
-    values = {"format": Format(options["format_"]), **options}
-    known = {option.name for option in fields(DatasetOptions)}
-    chosen = DatasetOptions(**{name: value for name, value in values.items() if name in known})
+    chosen = options_of({"format": Format(options["format_"]), **options})
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", manifest.stem).strip("-_")[:80] or "dataset"
     return Dataset(name=name, manifest=manifest.resolve(), options=chosen)
 
@@ -122,7 +148,9 @@ def _shown(reference: Any) -> str:
 
 
 def _print_report(file: Path, report: ManifestReport) -> None:
-    print_violations(report.violations)
+    by_name = file.suffix.lower() in SUFFIXES
+    rest = f"muvap validate --json {file}, with the same options, prints all of them" if by_name else RUN_AGAIN
+    print_violations(report.violations, rest)
     if report.rows:
         print_table([_ROW_COLUMNS, *_row_table(report)])
     if report.buckets:
@@ -153,7 +181,7 @@ def _print_report(file: Path, report: ManifestReport) -> None:
 @click.option("--device", default="auto", show_default=True, help="cuda, cuda:N, cpu (tiny checkpoints only) or auto.")
 @click.option(
     "--reference-noise-seed",
-    type=click.IntRange(min=0),
+    type=click.IntRange(0, 2**63 - 1),
     default=42,
     show_default=True,
     help="Stored with packed rows: what their reference noise is drawn from.",
@@ -186,11 +214,13 @@ def encode(
     if validate_manifest_only:
         chosen = {name: options[name] for name in DATASET_OPTIONS}
         sys.exit(validate_ref2va(manifest, as_json=False, checkpoint=checkpoint, **chosen))
-    from muvap_assets.ref2va.publication import export_dataset, require_free
+    from muvap_assets.ref2va.publication import export_dataset, require_free, require_places
 
-    require_free(output_dir)
-    work_dir = work_dir or output_dir.with_name(output_dir.name + ".work")
-    layout, dataset = Layout(work_dir.resolve()), dataset_of(manifest, options)
+    output_dir = output_dir.resolve()
+    require_free(output_dir)  # first of all, for the root of a file system has no name to make the work directory's of
+    work_dir = (work_dir or output_dir.with_name(output_dir.name + ".work")).resolve()
+    require_places(output_dir, work_dir)
+    layout, dataset = Layout(work_dir), dataset_of(manifest, options)
     if not _encode(layout, dataset, _spec(checkpoint, device, options)):
         sys.exit(1)
     index = export_dataset(layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)
@@ -213,28 +243,29 @@ def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
     from muvap_assets.ref2va import line
 
     outcome = line.make_manifest(layout, dataset, spec)
-    if not print_outcome("ref2va/manifest", outcome):
+    if not print_outcome("ref2va/manifest", outcome, layout.ref2va_manifest(dataset.name).violations):
         return False
     encoded = line.make_encoded_latents(layout, dataset, 0, spec, progress("encode"))
     made, kept = sum(encoded.value.encoded.values()), sum(encoded.value.reused.values())
     click.echo(
         f"ref2va/encoded_latents: {made} parts encoded, {kept} reused, {encoded.value.corrupt} damaged ones made again"
     )
-    if not print_outcome("ref2va/encoded_latents", encoded):
+    found = layout.ref2va_encoded_latents(dataset.name, 0).violations
+    if not print_outcome("ref2va/encoded_latents", encoded, found):
         return False
     if encoded.published is not None and dataset.options.decode_check:
-        _print_decoded(encoded.published.path, encoded.checks)
-    return print_outcome(
-        "ref2va/parquet_cache_index", line.make_parquet_cache_index(layout, dataset, progress("index"))
-    )
+        _print_decoded(encoded.published.path, encoded.checks, found)
+    published = line.make_parquet_cache_index(layout, dataset, progress("index"))
+    report = layout.ref2va_parquet_cache_index(dataset.name).violations
+    return print_outcome("ref2va/parquet_cache_index", published, report)
 
 
-def _print_decoded(folder: Path, checks: Iterable[CheckOutcome]) -> None:
+def _print_decoded(folder: Path, checks: Iterable[CheckOutcome], report: Path) -> None:
     from muvap_assets.ref2va.decode_check import DecodeReport
 
     figures = [(row.id, row.psnr_db, row.audio_snr_db) for row in DecodeReport.read(folder).rows]
     print_table([("decoded again", "psnr dB", "audio snr dB"), *figures])
-    print_violations(violation for check in checks if not check.passed for violation in check.violations)
+    print_violations((found for check in checks if not check.passed for found in check.violations), in_file(report))
 
 
 @click.command("tiny-checkpoint")

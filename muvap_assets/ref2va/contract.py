@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -45,6 +45,7 @@ MIN_REFERENCE_FRAMES = 13  # blocks: two conditioner frames are merged, so frame
 SFT_MIN_FRAMES, SFT_MAX_FRAMES = 124, 362  # contract: clips under 124 frames fail, longer ones train on their first 362
 RELEASED_MIN_FRAMES, RELEASED_MAX_FRAMES = 124, 345  # blocks: 5 to 15 seconds at inference
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
+MAX_NOISE_SEED = 2**63 - 1  # contract: stored as int64
 RATE_WARNING_SHARE = Fraction(1, 100)  # issue: overrides off the decoder's rate by more than 1 % are reported
 
 
@@ -144,8 +145,8 @@ def frame_count_rule(value: int) -> str:
 class Reference:
     """One reference, in the place its row gives it.
 
-    Paths are as the manifest has them until :meth:`resolved` puts them under its folder. ``fps`` and ``sample_rate_hz``
-    are the manifest's overrides of what the decoder says, ``None`` where it gives none.
+    Paths are relative to the manifest's folder, absolute only where they lead out of it, until :meth:`resolved` puts them
+    under it. ``fps`` and ``sample_rate_hz`` are the manifest's overrides of what the decoder says, ``None`` where it gives none.
     """
 
     kind: ReferenceKind
@@ -246,13 +247,13 @@ class TokenPlanner(Protocol):
 class ReferenceLimits:
     """How many references a row may carry (blocks: the defaults of ``MiniMaxH3Ref2VASetupStep``).
 
-    ``videos`` counts silent and sounding videos; ``audios`` only standalone ones, for a video's soundtrack is its own.
+    ``max_videos`` counts silent and sounding videos; ``max_audios`` only standalone ones, for a video's soundtrack is its own.
     """
 
-    images: int = 9
-    videos: int = 3
-    audios: int = 3
-    total: int = 12
+    max_images: int = 9
+    max_videos: int = 3
+    max_audios: int = 3
+    max_references: int = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -312,9 +313,15 @@ class DatasetOptions:
             ("reference_noise_seed", self.reference_noise_seed, 0),
             ("global_batch_rows", self.global_batch_rows, 1),
             ("decode_check", self.decode_check, 0),
+            *((limit.name, getattr(self.limits, limit.name), 0) for limit in fields(ReferenceLimits)),
         ):
             if value < least:
                 raise ConfigError(f"{name}: found {value}, required is at least {least}. Change it.")
+        if self.reference_noise_seed > MAX_NOISE_SEED:
+            raise ConfigError(
+                f"reference_noise_seed: found {self.reference_noise_seed}, required is at most {MAX_NOISE_SEED} (it is stored as "
+                "int64). Change it."
+            )
         for name in ("decode_check_min_psnr_db", "decode_check_min_audio_snr_db"):
             if not math.isfinite(getattr(self, name)):
                 raise ConfigError(f"{name}: found {getattr(self, name)}, required is a finite number of dB. Change it.")
@@ -323,6 +330,20 @@ class DatasetOptions:
     def geometry(self) -> Geometry:
         """The geometry of a packed row that names none."""
         return Geometry(self.width, self.height, self.num_frames)
+
+
+def options_of(values: Mapping[str, Any]) -> DatasetOptions:
+    """The options among flat ``values``, limits of references beside the others; what is no option is passed over.
+
+    Raises:
+        ConfigError: see :class:`DatasetOptions`.
+    """
+    limits = ReferenceLimits(**_chosen(ReferenceLimits, values))
+    return DatasetOptions(**_chosen(DatasetOptions, values), limits=limits)
+
+
+def _chosen(kind: type[DatasetOptions | ReferenceLimits], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {option.name: values[option.name] for option in fields(kind) if option.name in values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

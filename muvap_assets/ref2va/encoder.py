@@ -139,7 +139,7 @@ class RowInput:
         caption: appended verbatim to the presentation.
         geometry: the target's canvas and frame count.
         format: what the row becomes; it decides where the target's sound is cut.
-        file_name: the target's path as the manifest gives it.
+        file_name: the target's path, relative to the manifest unless it leads out of its folder.
         target_digest: of everything the target's media is made of (file bytes, overrides).
         media_version: of the code and libraries that decode and resize; a change makes every part again.
         target_frames: yields ``geometry.num_frames`` frames in blocks, uint8 [n, height, width, 3].

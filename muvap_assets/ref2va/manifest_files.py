@@ -4,7 +4,7 @@
     violations.jsonl   every finding, refused rows and warnings
     report.json        totals, buckets, options; states whether token counts are missing (``partial``)
 
-Paths stay as the manifest has them, relative to its folder unless they were given absolute, so the files can move.
+Paths are relative to the manifest's folder unless they lead out of it and were given absolute, so the files can move.
 """
 
 from __future__ import annotations

@@ -346,6 +346,33 @@ def require_free(target: Path) -> None:
         )
 
 
+def require_places(target: Path, work: Path) -> None:
+    """Refuse places that a dataset could not be exported to, before anything is encoded for it.
+
+    Args:
+        target: where the dataset will lie, resolved.
+        work: the data root it is made below, resolved.
+
+    Raises:
+        PublishError: something stands at ``target``, it cannot be made there, or one place lies in the other.
+        ValidationError: a dataset cannot lie at one of them.
+    """
+    for what, place in (("output", target), ("work", work)):
+        if found := check_root(place):
+            raise ValidationError(f"{what} directory {place}", found)
+    require_free(target)
+    standing = next(folder for folder in target.parents if folder.exists())
+    if not standing.is_dir() or not os.access(standing, os.W_OK | os.X_OK):
+        raise PublishError(
+            f"{target}: {standing} is no folder that may be written; required: one to make it in. Name another place."
+        )
+    if target.is_relative_to(work) or work.is_relative_to(target):
+        raise PublishError(
+            f"{target}: the work directory {work} lies in it, around it or at the same place; required: two places apart, since "
+            "what is published holds the dataset alone. Name another one."
+        )
+
+
 def _move(scratch: Path, place: Path) -> None:
     try:
         scratch.rename(place)

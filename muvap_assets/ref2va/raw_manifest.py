@@ -37,8 +37,8 @@ _HINT_JSON = "Correct the text; every row is one object of the raw schema."
 class RawManifest:
     """What a manifest's text holds.
 
-    ``samples`` are the rows that parse, paths as written; ``rows_total`` counts every row, those that do not parse too;
-    ``base`` is the folder paths are relative to; ``sha256`` of the file's bytes.
+    ``samples`` are the rows that parse, paths as :func:`parse_row` gives them; ``rows_total`` counts every row, those that do
+    not parse too; ``base`` is the folder paths are relative to; ``sha256`` of the file's bytes.
     """
 
     path: Path
@@ -151,15 +151,26 @@ def _values(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
 
 
 def _looks_like_lines(content: bytes) -> bool:
-    """Whether text that is no JSON document is meant as JSON Lines: no array, and a row or a comment on its second line.
+    """Whether text that is no JSON document is meant as JSON Lines.
 
-    The second line of a broken, pretty-printed object begins with a key.
+    It is where its first line is a whole row, whatever follows; or where a row or a comment is on its second line and it is no
+    array. The second line of a broken, pretty-printed object begins with a key.
     """
     lines = re.finditer(rb"^[^\S\n]*(\S)", content, re.MULTILINE)
-    first, second = next(lines)[1], next(lines, None)
-    if first == b"[":
+    first, second = next(lines), next(lines, None)
+    if first[1] == b"[":
         return False
-    return first == b"#" or second is None or second[1] in (b"{", b"#")
+    return first[1] == b"#" or second is None or second[1] in (b"{", b"#") or _is_row(content, first.start())
+
+
+def _is_row(content: bytes, start: int) -> bool:
+    """Whether the line at ``start`` is an object by itself, and none that holds the rows of a document."""
+    stop = content.find(b"\n", start, start + MAX_ROW_BYTES)
+    try:
+        row = _parse(content[start : max(stop, start)].decode("utf-8"))
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(row, dict) and _DATA not in row
 
 
 def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:

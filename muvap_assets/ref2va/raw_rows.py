@@ -5,6 +5,7 @@ Only the text is looked at; no media file is opened here, though whether it exis
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ from muvap_assets.ref2va.contract import (
     RawSample,
     Reference,
     ReferenceKind,
+    ReferenceLimits,
     frame_count_rule,
     is_canvas_side,
     is_frame_count,
@@ -77,11 +79,11 @@ def parse_row(
         source: the manifest's name, for messages.
 
     Returns:
-        The sample, its paths as written, or ``None``; and every violation found.
+        The sample, its paths as written but relative to ``base`` where they lead into it, or ``None``; and every violation found.
     """
     identity = value.get("id") if isinstance(value, dict) else None
     findings = Findings(source, row, printable(identity) if isinstance(identity, str) and identity else None)
-    reader = _Reader(findings, base.resolve(), options)
+    reader = _Reader(findings, base, options)
     if not reader.check_object(value, None, ROW_KEYS, OPTIONAL_ROW_KEYS):
         return None, findings.found
     reader.check_schema(value)
@@ -102,7 +104,8 @@ class _Reader:
     """Reads the parts of one row and reports what is wrong with each."""
 
     def __init__(self, findings: Findings, base: Path, options: DatasetOptions) -> None:
-        self.findings, self.base, self.options = findings, base, options
+        self.findings, self.base, self.options = findings, base.resolve(), options
+        self.base_as_written = Path(os.path.normpath(base.absolute()))
 
     def wrong(self, where: str | None, value: Any, required: str) -> None:
         self.findings.add(
@@ -202,18 +205,20 @@ class _Reader:
     def _check_counts(self, kinds: Sequence[str], total: int) -> None:
         limits = self.options.limits
         videos = kinds.count("video") + kinds.count("video_audio")
-        for what, count, limit in (
-            ("image", kinds.count("image"), limits.images),
-            ("video", videos, limits.videos),
-            ("standalone audio", kinds.count("audio"), limits.audios),
-            ("", total, limits.total),
+        for what, count, name in (
+            ("image", kinds.count("image"), "max_images"),
+            ("video", videos, "max_videos"),
+            ("standalone audio", kinds.count("audio"), "max_audios"),
+            ("", total, "max_references"),
         ):
+            limit = getattr(limits, name)
+            source = "MiniMaxH3Ref2VASetupStep" if limit == getattr(ReferenceLimits(), name) else name
             if count > limit:
                 self.findings.add(
                     ViolationCode.REFERENCE_COUNT,
                     "references",
                     found=f"{count} {what} references".replace("  ", " "),
-                    required=f"at most {limit} (MiniMaxH3Ref2VASetupStep)",
+                    required=f"at most {limit} ({source})",
                     hint="Remove some.",
                 )
         if len(kinds) == total and not any(ReferenceKind(kind).has_visual for kind in kinds):
@@ -266,7 +271,7 @@ class _Reader:
         )
 
     def path(self, entry: Mapping[str, Any], name: str, where: str) -> Path | None:
-        """A path as written, after checking that it stays in the manifest's folder and that the file is there."""
+        """A path relative to the manifest, after checking that it stays in its folder and that the file is there."""
         if name not in entry:
             return None
         given, place = entry[name], f"{where}.{name}"
@@ -277,6 +282,7 @@ class _Reader:
         try:
             resolved = (self.base / path).resolve()
             is_file, exists = resolved.is_file(), resolved.exists()
+            relative = self._relative(path, resolved)
         # A name too long, a loop of links, a folder closed to us, a lone surrogate.
         except (OSError, RuntimeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
@@ -298,7 +304,23 @@ class _Reader:
                 required="an existing file, relative to the manifest",
                 hint="Correct the path. Was the folder moved?",
             )
-        return path
+        return relative
+
+    def _relative(self, path: Path, resolved: Path) -> Path:
+        """An absolute path into the folder as relative to it, so that what is published does not say where it lay.
+
+        As it is written where that leads to the same file, for links keep their names; as it is resolved otherwise. A path that
+        leads elsewhere stays as it is.
+        """
+        if not path.is_absolute():
+            return path
+        written = Path(os.path.normpath(path))
+        for base in (self.base_as_written, self.base):
+            if written.is_relative_to(base):
+                relative = written.relative_to(base)
+                if (self.base / relative).resolve() == resolved:
+                    return relative
+        return resolved.relative_to(self.base) if resolved.is_relative_to(self.base) else path
 
     def geometry(self, value: Mapping[str, Any]) -> Geometry | None:
         given: Any = value.get("target_geometry")

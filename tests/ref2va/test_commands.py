@@ -11,6 +11,8 @@ from click.testing import CliRunner
 from encoder_rows import FakeEncoder
 
 from muvap_assets.cli.main import main
+from muvap_assets.cli.ref2va import DATASET_OPTIONS
+from muvap_assets.datasets import Ref2VAEntry
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
 from muvap_assets.ref2va import line
 
@@ -85,6 +87,52 @@ def test_b26_a_nonempty_output_is_refused_before_anything_is_encoded(sources, ti
     assert [path.name for path in out.iterdir()] == ["mine.txt"]
 
 
+@pytest.mark.parametrize(
+    ("output", "work", "said"),
+    [
+        ("out,1", None, "output directory"),
+        ("a:b/out", None, "output directory"),
+        ("bucket=64x64-22f/out", None, "output directory"),
+        ("out", "work,1", "work directory"),
+        ("out", "out/work", "lies in it"),
+        ("out", ".", "around it"),
+        ("out", "out", "at the same place"),
+        ("out", "link", "lies in it"),
+        ("file/out", None, "is no folder that may be written"),
+        ("file", None, "not empty"),
+        ("/", None, "not empty"),
+    ],
+)
+def test_a_place_that_cannot_work_is_refused_before_anything_is_encoded(
+    sources, tiny_checkpoint, tmp_path, fake, monkeypatch, output, work, said
+):
+    monkeypatch.chdir(tmp_path)
+    Path("file").touch()
+    Path("link").symlink_to("out/inner")
+    before = sorted(tmp_path.rglob("*"))
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, output, *(["--work-dir", work] if work else []))
+    assert result.exit_code == 1
+    assert result.output.startswith("error: ")
+    assert said in result.output
+    assert fake.calls == []
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("output", [".", "../empty", "../away/../empty/"])
+def test_the_output_may_be_the_empty_folder_one_stands_in(
+    sources, tiny_checkpoint, tmp_path, fake, monkeypatch, output
+):
+    here = tmp_path / "empty"
+    here.mkdir()
+    (tmp_path / "away").mkdir()
+    monkeypatch.chdir(here)
+    result = encode(sources / "clips.jsonl", tiny_checkpoint, output)
+    assert result.exit_code == 0, result.output
+    assert result.output.splitlines()[-1] == f"{here}: 4 rows in 2 buckets"
+    assert len(list(here.glob("bucket=*/data_*.parquet"))) == 4
+    assert (tmp_path / "empty.work").is_dir()
+
+
 def test_a_failed_row_leaves_the_output_absent_and_the_next_run_encodes_only_it(
     sources, tiny_checkpoint, tmp_path, fake
 ):
@@ -111,6 +159,30 @@ def test_decoded_rows_are_shown_with_their_figures_and_warnings_and_published(so
     assert (tmp_path / "out").is_dir()
 
 
+def test_a_seed_no_row_can_store_is_refused_before_anything_is_encoded(sources, tiny_checkpoint, tmp_path, fake):
+    out, seed = tmp_path / "out", ["--reference-noise-seed", 2**63]
+    refused = encode(sources / "clips.jsonl", tiny_checkpoint, out, *seed)
+    assert (refused.exit_code, fake.calls) == (2, [])
+    assert "'--reference-noise-seed': 9223372036854775808 is not in the range" in refused.output
+
+
+def test_rows_that_name_their_media_absolute_are_published_as_if_named_relative(
+    sources, tiny_checkpoint, tmp_path, fake
+):
+    text = (sources / "clips.jsonl").read_text()
+    assert '"media/' in text
+    (sources / "absolute.jsonl").write_text(text.replace('"media/', f'"{sources}/media/'))
+    for name in ("clips", "absolute"):
+        assert encode(sources / f"{name}.jsonl", tiny_checkpoint, tmp_path / name).exit_code == 0
+    shards = [
+        {p.relative_to(tmp_path / n): p.read_bytes() for p in (tmp_path / n).rglob("data_*")}
+        for n in ("clips", "absolute")
+    ]
+    assert len(shards[0]) == 4
+    assert shards[0] == shards[1]
+    assert not any(str(sources).encode() in content for content in shards[1].values())
+
+
 def test_zero_rows_is_not_success(tiny_checkpoint, tmp_path, fake):
     manifest = tmp_path / "none.jsonl"
     manifest.write_text("")
@@ -126,6 +198,15 @@ def test_validate_manifest_only_writes_nothing_and_counts_tokens(sources, tiny_c
     assert "partial" not in result.output
     assert fake.calls == []
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("name", "rest"), [("rows.jsonl", "muvap validate --json"), ("rows.txt", "run it again")])
+def test_the_way_to_see_every_finding_is_one_that_takes_the_file(tiny_checkpoint, tmp_path, name, rest):
+    manifest = tmp_path / name
+    manifest.write_text("{}\n" * 20)
+    result = encode(manifest, tiny_checkpoint, tmp_path / "out", "--validate-manifest-only")
+    (line,) = [line for line in result.output.splitlines() if line.startswith("... and ")]
+    assert rest in line
 
 
 def test_validate_without_a_checkpoint_says_partial_and_prints_the_bucket_table(sources):
@@ -146,6 +227,16 @@ def test_validate_json_names_every_violation(sources, tmp_path):
     assert result.exit_code == 1
     assert verdict["rows_refused"] == 2
     assert {found["sample_id"] for found in verdict["found"] if found["severity"] == "error"} == {"walk-1", "walk-2"}
+
+
+def test_the_command_takes_the_limits_of_references_and_has_the_datasets_files_defaults(sources):
+    result = muvap("validate", sources / "clips.jsonl", *CANVAS, "--max-references", "0")
+    assert result.exit_code == 1
+    assert "required: at most 0 (max_references)" in result.output
+    options = {option.name: option.default for option in main.commands["encode"].params}
+    for name in ("max_images", "max_videos", "max_audios", "max_references", "max_presentation_tokens", "num_frames"):
+        assert options[name] == Ref2VAEntry.model_fields[name].default
+        assert name in DATASET_OPTIONS
 
 
 def test_a_moved_dataset_is_noticed_and_indexed_anew(sources, tiny_checkpoint, tmp_path, fake):

@@ -3,6 +3,7 @@
 from fractions import Fraction
 from math import ceil, floor
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -224,11 +225,23 @@ def test_other_folder_names_are_no_buckets(name):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"width": 100}, {"num_frames": 130}, {"max_presentation_tokens": 0}, {"reference_noise_seed": -1}]
+    "wrong",
+    [
+        {"width": 100},
+        {"num_frames": 130},
+        {"max_presentation_tokens": 0},
+        {"reference_noise_seed": -1},
+        {"reference_noise_seed": 2**63},
+    ],
 )
 def test_wrong_options_are_named(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         DatasetOptions(**wrong)
+
+
+def test_every_seed_that_a_row_can_store_is_accepted():
+    greatest = int(np.iinfo(np.int64).max)
+    assert DatasetOptions(reference_noise_seed=greatest).reference_noise_seed == greatest
 
 
 def test_the_defaults_are_the_contracts():

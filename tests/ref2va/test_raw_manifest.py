@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from media_makers import raw_row, write_rows
 
 from muvap_assets.errors import Severity
-from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind
+from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind, ReferenceLimits
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.raw_rows import exact_number, json_object
 
@@ -215,6 +215,26 @@ def test_the_example_of_the_contract_limits_holds_at_its_edge(folder):  # B16
     assert not manifest.violations
 
 
+@pytest.mark.parametrize(
+    ("limits", "references", "required"),
+    [
+        ({"max_images": 1}, [IMAGE] * 2, "at most 1 (max_images)"),
+        ({"max_videos": 0}, [IMAGE, VIDEO], "at most 0 (max_videos)"),
+        ({"max_audios": 2}, [IMAGE] + [AUDIO] * 3, "at most 2 (max_audios)"),
+        ({"max_references": 1}, [IMAGE, VIDEO], "at most 1 (max_references)"),
+        ({"max_videos": 1}, [IMAGE] * 10, "at most 9 (MiniMaxH3Ref2VASetupStep)"),
+    ],
+)
+def test_limits_that_are_set_hold_and_are_cited_by_where_they_come_from(folder, limits, references, required):  # B16
+    manifest = of_row(folder, raw_row(references=references), limits=ReferenceLimits(**limits))
+    assert [(str(v.code), v.required) for v in manifest.violations] == [("reference_count", required)]
+
+
+def test_limits_may_be_wider_than_the_models(folder):  # B16
+    wide = ReferenceLimits(max_images=20, max_references=20)
+    assert not of_row(folder, raw_row(references=[IMAGE] * 20), limits=wide).violations
+
+
 def test_a_soundtrack_is_no_standalone_audio(folder):
     both = {"type": "video_audio", "video": "clip.mp4", "audio": "voice.wav"}
     assert not of_row(folder, raw_row(references=[both] * 3 + [AUDIO] * 3)).violations
@@ -282,6 +302,42 @@ def test_a_broken_document_is_one_finding(folder, name, content):
     assert not manifest.samples
 
 
+@pytest.mark.parametrize("start", ["", "\n\n", "\ufeff"])
+@pytest.mark.parametrize("wrong", ["oops", "null", json.dumps(ROWS[0])[:-30], json.dumps([ROWS[0]]), "]", '"id": 1'])
+def test_a_bad_second_line_costs_itself_alone(folder, wrong, start):
+    rows = [json.dumps(raw_row(name)) for name in "abcdef"]
+    rows[3] = json.dumps(raw_row("d", caption=" "))
+    manifest = read(folder, start + "\n".join([rows[0], wrong, *rows[1:]]) + "\n")
+    blank = start.count("\n")
+    assert manifest.rows_total == 7
+    assert [(sample.id, sample.row - blank) for sample in manifest.samples] == [
+        ("a", 1),
+        ("b", 3),
+        ("c", 4),
+        ("e", 6),
+        ("f", 7),
+    ]
+    errors = [violation for violation in manifest.violations if violation.severity is Severity.ERROR]
+    assert [violation.row - blank for violation in errors] == [2, 5]
+    assert errors[1].field == "caption"
+
+
+@pytest.mark.parametrize("document", [[*ROWS], {"data": ROWS}, ROWS[0]])
+@pytest.mark.parametrize("layout", [{}, {"indent": 1}, {"indent": 0}])
+@pytest.mark.parametrize("name", ["train.json", "train.jsonl"])
+def test_a_document_is_read_as_one_however_it_is_laid_out(folder, document, layout, name):
+    manifest = read(folder, json.dumps(document, **layout) + "\n\n", name)
+    assert not manifest.violations
+    assert [sample.id for sample in manifest.samples] == (["a"] if document is ROWS[0] else ["a", "b"])
+
+
+@pytest.mark.parametrize("document", [[*ROWS], {"data": ROWS}])
+@pytest.mark.parametrize("layout", [{}, {"indent": 1}, {"indent": 0}])
+def test_text_after_a_document_is_one_finding(folder, document, layout):
+    (violation,) = read(folder, json.dumps(document, **layout) + "\noops\n", "train.json").violations
+    assert (str(violation.code), violation.row) == ("row_malformed", 1)
+
+
 def test_keys_beside_data_are_refused(folder):
     manifest = read(folder, json.dumps({"data": ROWS, "version": 2}), "train.json")
     assert [(str(v.code), v.field) for v in manifest.violations] == [("key_unknown", "version")]
@@ -303,6 +359,55 @@ def test_paths_may_leave_the_folder_when_allowed(folder):
 def test_a_link_out_of_the_folder_counts_as_leaving_it(folder):
     (folder / "link.png").symlink_to(folder.parent / "outside.png")
     assert codes(of_row(folder, raw_row(references=[{"type": "image", "image": "link.png"}]))) == ["path_outside"]
+
+
+def paths_of(folder, target, picture, **options):
+    """Target and picture of a row as its sample has them."""
+    row = raw_row(target={"video": str(target)}, references=[{"type": "image", "image": str(picture)}])
+    manifest = of_row(folder, row, **options)
+    assert not manifest.violations
+    (sample,) = manifest.samples
+    return sample.target_video.as_posix(), sample.references[0].image.as_posix()
+
+
+def test_absolute_paths_into_the_folder_become_relative_to_it(folder):
+    (folder / "media").mkdir()
+    (folder / "media" / "a.png").touch()
+    given = f"{folder}/media/../target.mov", f"{folder}//media/./a.png"
+    assert paths_of(folder, *given) == ("target.mov", "media/a.png")
+    assert paths_of(folder, *given, allow_outside=True) == ("target.mov", "media/a.png")
+
+
+def test_a_folder_reached_by_a_link_gives_the_same_paths_by_either_name(folder):
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    for base in (folder, link):
+        assert paths_of(base, folder / "target.mov", link / "picture.png") == ("target.mov", "picture.png")
+
+
+def test_links_inside_the_folder_keep_the_name_they_were_given(folder):
+    (folder / "named.mov").symlink_to("target.mov")
+    (folder / "out.png").symlink_to(folder.parent / "outside.png")
+    given = folder / "named.mov", folder / "out.png"
+    assert paths_of(folder, *given, allow_outside=True) == ("named.mov", "out.png")
+
+
+def test_a_path_is_not_shortened_to_another_file(folder):
+    (folder.parent / "deep" / "er").mkdir(parents=True)
+    (folder.parent / "deep" / "target.mov").touch()
+    (folder / "away").symlink_to(folder.parent / "deep" / "er")
+    given = folder / "away" / ".." / "target.mov"  # the file beside `er`, though it reads like the folder's own
+    assert paths_of(folder, given, "picture.png", allow_outside=True) == (given.as_posix(), "picture.png")
+
+
+def test_absolute_paths_that_are_let_out_stay_as_they_are(folder):
+    outside = folder.parent / "outside.png"
+    assert paths_of(folder, "./target.mov", outside, allow_outside=True) == ("target.mov", outside.as_posix())
+
+
+def test_a_manifest_named_from_its_own_folder_knows_its_paths(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert paths_of(Path(), folder / "target.mov", "picture.png") == ("target.mov", "picture.png")
 
 
 def test_odd_but_harmless_names_are_found(folder):
