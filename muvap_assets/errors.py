@@ -68,6 +68,7 @@ class ViolationCode(StrEnum):
     AUDIO_UNSUPPORTED = "audio_unsupported"
     AUDIO_EMPTY = "audio_empty"
     AUDIO_NON_FINITE = "audio_non_finite"
+    AUDIO_SCALE = "audio_scale"
     AUDIO_SILENT = "audio_silent"
     AUDIO_CHANGED = "audio_changed"
     AUDIO_SHORT = "audio_short"

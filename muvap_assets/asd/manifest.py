@@ -40,7 +40,7 @@ from muvap_assets.asd.manifest_files import (
 )
 from muvap_assets.asd.video_rows import open_video_rows
 from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
-from muvap_assets.media.audio import AudioProbe, probe_audio
+from muvap_assets.media.audio import AudioProbe, probe_audio, scale_fault
 from muvap_assets.media.faces import list_frames, open_npy_faces
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_json, write_violations
@@ -142,7 +142,7 @@ def _probe_recordings(
                 required="finite samples",
                 hint="Export the recording again, or drop its rows.",
             )
-        return found
+        return scale_fault(key.path, found.peak) or found
 
     probes: dict[_Recording, AudioProbe] = {}
     cores = os.cpu_count() or 1

@@ -56,6 +56,7 @@ CODES: Mapping[str, tuple[ViolationCode, ...]] = {
         ViolationCode.AUDIO_UNSUPPORTED,
         ViolationCode.AUDIO_EMPTY,
         ViolationCode.AUDIO_NON_FINITE,
+        ViolationCode.AUDIO_SCALE,
         ViolationCode.AUDIO_SHORT,
         ViolationCode.AUDIO_NO_OVERLAP,
         ViolationCode.START_SEC_REQUIRED,
@@ -200,6 +201,8 @@ def _audio(corpus: _Corpus) -> None:
     broken[100:110] = np.nan
     soundfile.write(corpus.folder / "audio/broken.wav", broken, _RATE_HZ, subtype="FLOAT")
     corpus.row("audio_non_finite", audio_path="audio/broken.wav")
+    soundfile.write(corpus.folder / "audio/cast.wav", np.full(_RATE_HZ, 9000, np.float32), _RATE_HZ, subtype="FLOAT")
+    corpus.row("audio_scale", audio_path="audio/cast.wav")
     corpus.row("audio_short", audio_path=corpus.sound("short", 0.5))
     corpus.row("audio_no_overlap", start_sec=100)
     corpus.row("start_sec_required", audio_path=corpus.sound("long", 3))

@@ -35,13 +35,31 @@ RESAMPLER_QUALITY = "HQ"
 INT16_SCALE = 32_768
 
 
+MAX_PEAK = 16.0
+"""Floating-point sound may exceed full scale, which is 1; a peak beyond this is that of integers that were only cast."""
+
+
+def scale_fault(path: str, peak: float) -> MediaError | None:
+    """The error for samples of another scale, if they are: clipped to 16 bits they would be a square wave."""
+    if peak <= MAX_PEAK:
+        return None
+    return MediaError(
+        ViolationCode.AUDIO_SCALE,
+        path,
+        found=f"samples of up to {peak:,.0f}",
+        required=f"floating-point samples of full scale 1, none above {MAX_PEAK:g}",
+        hint="Integers were cast, not scaled: divide by 32768 if they had 16 bits, or write them as integers.",
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioProbe:
     """What decoding a whole recording showed.
 
     ``frames`` and ``rate_hz`` are native, ``samples_16k`` is what :func:`mono_16k_blocks` yields in all. ``non_finite``
     counts NaN and infinite values over all channels. ``constant`` says that the mono mix spans one 16-bit step at most:
-    silence, or nothing but an offset (never said of a recording with non-finite values). ``sha256`` is of the file's bytes.
+    silence, or nothing but an offset (never said of a recording with non-finite values). ``peak`` is the mono mix's, full
+    scale being 1; only floating point goes beyond. ``sha256`` is of the file's bytes.
     ``offset_sec`` is how much later than its first frame the sound of a video starts, negative where it starts before.
     """
 
@@ -51,6 +69,7 @@ class AudioProbe:
     samples_16k: int
     non_finite: int
     constant: bool
+    peak: float
     sha256: str
     encoding: str
     offset_sec: Fraction = Fraction(0)
@@ -82,6 +101,7 @@ def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = F
         samples_16k=checked_samples_16k(path, frames, source.rate_hz),
         non_finite=non_finite,
         constant=not non_finite and (high - low) * INT16_SCALE <= 1,
+        peak=0.0 if non_finite else max(high, -low),
         sha256=file_sha256(path),
         encoding=source.encoding,
         offset_sec=source.offset_sec,
@@ -100,6 +120,7 @@ def _probe_plain_wav(path: Path, declared_hz: int | None) -> AudioProbe | None:
         samples_16k=checked_samples_16k(path, len(wav.samples), wav.rate_hz),
         non_finite=0,
         constant=int(wav.samples.max()) - int(wav.samples.min()) <= 1,
+        peak=max(int(wav.samples.max()), -int(wav.samples.min())) / INT16_SCALE,
         sha256=hashlib.sha256(wav.data).hexdigest(),
         encoding="WAV/PCM_16",
     )

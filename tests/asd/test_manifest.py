@@ -141,6 +141,19 @@ def test_a48_a_recording_with_nan_is_rejected_with_their_number(corpus):
     assert "2 samples" in report.violations[0].found
 
 
+@pytest.mark.parametrize(("peak", "refused"), [(1.5, False), (15.9, False), (32_000, True)])
+def test_integers_that_were_cast_to_floats_are_refused_and_peaks_above_full_scale_are_not(corpus, peak, refused):
+    signal = np.sin(np.arange(16_000) / 9).astype(np.float32) * np.float32(peak)
+    corpus.row("wav", audio_path=corpus.wav("a.wav", signal, subtype="FLOAT"))
+    np.save(corpus.root / "b.npy", signal)
+    corpus.row("array", audio_path="b.npy", audio_sample_rate=16_000)
+    report = check(corpus)
+    codes = [(name, ViolationCode.AUDIO_SCALE) for name in ("wav", "array")]
+    assert found(report) == (codes if refused else [])
+    if refused:
+        assert "samples of up to 32,000" in report.violations[0].found
+
+
 def test_faces_of_another_shape_than_most_are_rejected(corpus):
     for name in "ab":
         corpus.row(name)

@@ -136,6 +136,8 @@ def audio_of_a_tsv(folder: Path) -> Findings:
     sound = np.zeros(16_000, np.float32)
     sound[:3] = np.nan
     corpus.row("nan", audio_path=corpus.wav("nan.wav", sound, subtype="FLOAT"))
+    cast = np.full(16_000, 9_830, np.float32)
+    corpus.row("cast", audio_path=corpus.wav("cast.wav", cast, subtype="FLOAT"))
     corpus.row("a_bit_short", audio_path=corpus.wav("bit.wav", 15_000))
     corpus.row("far_too_short", audio_path=corpus.wav("short.wav", 8_000))
     corpus.row("beyond", start_sec="9")
