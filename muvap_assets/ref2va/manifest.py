@@ -124,7 +124,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestReport:
-    """Everything a validation found. ``rows`` are those that parsed, in order; ``rows_total`` counts all."""
+    """Everything a validation found. ``rows`` are those that parsed, in order; ``rows_total`` counts all.
+
+    ``media_read`` files were read for their digests, ``media_trusted`` ones recognized by size and time.
+    """
 
     manifest: RawManifest
     options: DatasetOptions
@@ -132,6 +135,8 @@ class ManifestReport:
     violations: tuple[Violation, ...]
     buckets: tuple[Bucket, ...]
     has_tokens: bool
+    media_read: int = 0
+    media_trusted: int = 0
 
     @property
     def rows_total(self) -> int:
@@ -220,6 +225,8 @@ def check_manifest(
         violations=tuple([*violations, *_single_rows(buckets, manifest.path.name)]),
         buckets=buckets,
         has_tokens=planner is not None,
+        media_read=facts.digests.hashed,
+        media_trusted=facts.digests.trusted,
     )
 
 

@@ -38,16 +38,17 @@ class MediaFacts:
     Attributes:
         folder: where counts are remembered between runs; ``None`` keeps them in memory only.
         decoded: how many files were decoded to be counted; a run that finds everything remembered decodes none.
+        digests: of the files, and how many had to be read for it.
     """
 
     folder: Path | None = None
     decoded: int = 0
-    _digests: FileDigests = field(init=False)
+    digests: FileDigests = field(init=False)
     _known: dict[tuple[str, Path], Facts | MediaError] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self._digests = FileDigests(None if self.folder is None else self.folder / "digests.json")
+        self.digests = FileDigests(None if self.folder is None else self.folder / "digests.json")
 
     def digest(self, path: Path) -> str:
         """SHA-256 of the file's bytes.
@@ -56,7 +57,7 @@ class MediaFacts:
             MediaError: the file is missing.
         """
         try:
-            return self._digests.sha256(path)
+            return self.digests.sha256(path)
         except OSError as error:
             raise MediaError(
                 ViolationCode.MEDIA_MISSING,
@@ -97,7 +98,7 @@ class MediaFacts:
 
     def save(self) -> None:
         """Write the digests down, if there is a folder."""
-        self._digests.save()
+        self.digests.save()
 
     def _counted(self, path: Path, kind: str, probe: str, count: Callable[[Path], T], into: type[T]) -> T:
         key = (kind, path)
