@@ -45,6 +45,9 @@ MIN_REFERENCE_FRAMES = 13  # blocks: two conditioner frames are merged, so frame
 SFT_MIN_FRAMES, SFT_MAX_FRAMES = 124, 362  # contract: clips under 124 frames fail, longer ones train on their first 362
 RELEASED_MIN_FRAMES, RELEASED_MAX_FRAMES = 124, 345  # blocks: 5 to 15 seconds at inference
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
+MAX_SOUND_GAPS_SEC = Fraction(
+    1, FPS
+)  # ours: of a used sound, all gaps together; a lost packet or its rounding, no hole
 RATE_WARNING_SHARE = Fraction(1, 100)  # issue: overrides off the decoder's rate by more than 1 % are reported
 
 

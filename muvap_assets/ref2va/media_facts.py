@@ -146,12 +146,15 @@ def _read_entry(entry: Path, probe: str, into: type[T]) -> T | None:
     """The remembered facts, or ``None`` where there are none that can be trusted: a torn entry only costs a count."""
     try:
         record = json.loads(entry.read_text(encoding="utf-8"))
-        return into(**_with_fractions(record["facts"])) if record["probe"] == probe else None
+        return into(**_restored(record["facts"])) if record["probe"] == probe else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _with_fractions(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
+def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
+    restored: dict[str, Any] = {
         name: Fraction(value) if name in _FRACTIONS and value is not None else value for name, value in values.items()
     }
+    if "gaps" in restored:
+        restored["gaps"] = tuple((int(first), int(count)) for first, count in restored["gaps"])
+    return restored

@@ -28,6 +28,7 @@ from muvap_assets.ref2va.contract import (
 )
 from muvap_assets.ref2va.findings import (
     Findings,
+    check_gaps,
     check_samples,
     describe_video,
     refuse_aspect,
@@ -192,6 +193,8 @@ def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) ->
             required=f"at least the {required} of {geometry.num_frames} frames at 24 fps",
             hint=f"The sound covers {covered or 'no valid count of'} frames; nothing is extended.",
         )
+    used = -(-required * sound.rate_hz // AUDIO_RATE_HZ)
+    check_gaps(findings, ViolationCode.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used)
     offset = sound.first_sec - video.first_sec
     if abs(offset) > Fraction(1, FPS):
         findings.warn(

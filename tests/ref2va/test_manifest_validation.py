@@ -61,6 +61,70 @@ def found(report, severity=Severity.ERROR):
     return [(str(v.code), v.field) for v in report.violations if v.severity is severity]
 
 
+# --- holes in sound ---------------------------------------------------------------------------------------------------
+
+
+def test_a_hole_in_a_targets_sound_is_refused_by_its_place_and_length(folder):
+    """A clip of 124 frames whose sound stops after a second and goes on three seconds later."""
+    sound, options = tone(5 * 32_000 + 8000), DatasetOptions(width=64, height=64, num_frames=124)
+    clip = write_video(folder / "clip.mkv", frames=124, sound=sound, sound_holes=[(32_000, 128_000)])
+    report = validate(folder, raw_row(target={"video": clip.name}), options=options)
+    assert found(report) == [("target_audio_short", "target.video")]
+    assert report.violations[0].found == (
+        "3.000 s without sound within the 5.167 s that are used (gaps: 1, the longest 3.000 s from 1.000 s on)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("holes", "codes"),
+    [
+        ([(8000, 9312)], []),  # 41 ms, such as a lost packet
+        ([(8000, 9344)], ["target_audio_short"]),
+        ([(8000, 8960), (16_000, 16_960)], ["target_audio_short"]),  # each is short, both are not
+        ([(29_344, 33_600)], []),  # past the 22 frames that are used
+        ([(28_000, 33_600)], []),
+        ([(27_968, 33_600)], ["target_audio_short"]),
+    ],
+)
+def test_what_is_missing_of_a_used_sound_counts_together_up_to_a_frame(folder, holes, codes):
+    """In Matroska, whose times are whole milliseconds, 32 samples."""
+    target(folder / "target.mkv", 30, sound_holes=holes)
+    report = validate(folder, raw_row(target={"video": "target.mkv"}))
+    assert [code for code, _ in found(report)] == codes
+
+
+def test_a_sound_that_starts_late_has_a_lead_and_no_hole(folder):
+    target(folder / "target.mov", sound_start=Fraction(1, 2))
+    report = validate(folder, raw_row())
+    assert found(report) == []
+    assert ("audio_offset", "target.video") in found(report, Severity.WARNING)
+
+
+def test_a_hole_in_a_references_sound_is_refused(folder):
+    target(folder / "target.mov")
+    target(folder / "other.mkv", 30, sound_holes=[(8000, 16_000)])
+    target(folder / "late.mkv", 30, sound_holes=[(30_016, 38_016)])
+    own = {"type": "video_audio", "video": "other.mkv", "audio": "other.mkv"}
+    late = {"type": "video_audio", "video": "late.mkv", "audio": "late.mkv"}
+    report = validate(folder, raw_row(references=[late, own, {"type": "audio", "audio": "other.mkv"}]))
+    assert found(report) == [("reference_short", "references[1].audio"), ("reference_short", "references[2].audio")]
+    assert all("0.250 s from 0.250 s on" in v.found for v in report.violations if v.severity is Severity.ERROR)
+
+
+def test_sounds_counted_before_gaps_were_are_counted_again(folder):
+    target(folder / "target.mkv", 30, sound_holes=[(8000, 16_000)])
+    row, cache = raw_row(target={"video": "target.mkv"}), folder / "counts"
+    before = validate(folder, row, facts=MediaFacts(cache))
+    (entry,) = cache.glob("sound-*.json")
+    record = json.loads(entry.read_text())
+    assert record["facts"].pop("gaps") == [[8000, 8000]]
+    entry.write_text(json.dumps(record))
+    facts = MediaFacts(cache)
+    assert validate(folder, row, facts=facts).violations == before.violations
+    assert facts.decoded == 1
+    assert validate(folder, row, facts=MediaFacts(cache)).rows == before.rows
+
+
 # --- targets ----------------------------------------------------------------------------------------------------------
 
 
