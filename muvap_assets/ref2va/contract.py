@@ -44,6 +44,10 @@ CONDITIONER_FPS = 2  # blocks: video_sample_fps, the rate the conditioner reads 
 MIN_REFERENCE_FRAMES = 13  # blocks: two conditioner frames are merged, so frames 0 and 12 have to exist
 SFT_MIN_FRAMES, SFT_MAX_FRAMES = 124, 362  # contract: clips under 124 frames fail, longer ones train on their first 362
 RELEASED_MIN_FRAMES, RELEASED_MAX_FRAMES = 124, 345  # blocks: 5 to 15 seconds at inference
+MAX_CANVAS_PIXELS = 36_000_000  # ours: what a frame of a video may have (media.video.MAX_PIXELS)
+MAX_TARGET_FRAMES = 14_387  # ours: ten minutes, forty times what was released; its sound is held in memory as a whole
+FLOAT_BYTES = 4  # every tensor of a row is float32
+MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
 MAX_SOUND_GAPS_SEC = Fraction(
     1, FPS
@@ -97,12 +101,16 @@ class Size(NamedTuple):
         return f"{self.width}x{self.height}"
 
 
+CANVAS_RULE = f"a canvas of at most {MAX_CANVAS_PIXELS:,} pixels"
+
+
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """A target's canvas in pixels and its frame count at 24 fps.
 
     Raises:
-        ConfigError: width or height is no positive multiple of 32, or num_frames is not 17 * n + 5.
+        ConfigError: width or height is no positive multiple of 32, both have more than MAX_CANVAS_PIXELS, or num_frames is
+            not 17 * n + 5 or above MAX_TARGET_FRAMES.
     """
 
     width: int
@@ -115,6 +123,8 @@ class Geometry:
                 raise ConfigError(
                     f"geometry: {name} is {value!r}, required is a positive multiple of {CANVAS_MULTIPLE}. Change it."
                 )
+        if self.width * self.height > MAX_CANVAS_PIXELS:
+            raise ConfigError(f"geometry: found {self.size}, required is {CANVAS_RULE}. Choose a smaller canvas.")
         if not is_frame_count(self.num_frames):
             raise ConfigError(
                 f"geometry: num_frames is {self.num_frames!r}, required is {frame_count_rule(self.num_frames)}. Change it."
@@ -132,12 +142,14 @@ def is_canvas_side(value: int) -> bool:
 
 
 def is_frame_count(value: int) -> bool:
-    """Whether ``value`` is 17 * n + 5 for a nonnegative n (contract)."""
-    return value >= FRAME_REMAINDER and value % CLIP_FRAMES == FRAME_REMAINDER
+    """Whether ``value`` is 17 * n + 5 for a nonnegative n (contract), and no more than a target may have."""
+    return FRAME_REMAINDER <= value <= MAX_TARGET_FRAMES and value % CLIP_FRAMES == FRAME_REMAINDER
 
 
 def frame_count_rule(value: int) -> str:
     """The rule in words, with the valid counts next to ``value``."""
+    if value > MAX_TARGET_FRAMES:
+        return f"17 * n + 5 for a nonnegative n, and at most {MAX_TARGET_FRAMES}"
     below = (value - FRAME_REMAINDER) // CLIP_FRAMES * CLIP_FRAMES + FRAME_REMAINDER
     near = [str(count) for count in (below, below + CLIP_FRAMES) if is_frame_count(count)] or [str(FRAME_REMAINDER)]
     return f"17 * n + 5 for a nonnegative n (nearest: {' or '.join(near)})"

@@ -21,6 +21,7 @@ from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
     CLIP_FRAMES,
+    FLOAT_BYTES,
     TEXT_WIDTH,
     VIDEO_CHANNELS,
     VISUAL_ROW_WIDTH,
@@ -43,7 +44,7 @@ from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import RowPlan, TargetFacts, plan_row
 from muvap_assets.ref2va.raw_manifest import RawManifest, read_raw_manifest
 
-_FLOAT_BYTES, _TAG_BYTES = 4, 8
+_TAG_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ class RowReport:
             values += reference.geometry.visual_rows * VISUAL_ROW_WIDTH
             values += reference.geometry.audio_rows * AUDIO_ROW_WIDTH
         tokens = 0 if self.tokens is None else self.tokens.total
-        return _FLOAT_BYTES * (values + tokens * TEXT_WIDTH) + _TAG_BYTES * tokens
+        return FLOAT_BYTES * (values + tokens * TEXT_WIDTH) + _TAG_BYTES * tokens
 
     @property
     def vae_pixels(self) -> int:

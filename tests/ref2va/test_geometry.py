@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muvap_assets.errors import ConfigError
+from muvap_assets.media import video
 from muvap_assets.ref2va.contract import (
     CAPACITY_MULTIPLE,
+    MAX_CANVAS_PIXELS,
     DatasetOptions,
     Format,
     Geometry,
@@ -88,6 +90,21 @@ def test_130_frames_are_refused_and_the_neighbours_are_named():  # acceptance 4:
 def test_every_count_on_the_lattice_is_a_geometry(frames):  # acceptance 4: over 345 too
     assert Geometry(832, 480, frames).num_frames == frames
     assert video_latent_frames(frames) == (frames - 5) // 17 * 5 + 2
+
+
+def test_a_canvas_is_no_larger_than_a_frame_of_a_video_may_be():
+    assert video.MAX_PIXELS == MAX_CANVAS_PIXELS
+    assert Geometry(6400, 5600, 22).width * 5600 <= 36_000_000
+    for width, height in ((6400, 5632), (1_344_000, 768), (32 * 10**9, 32 * 10**9), (2**63, 32)):
+        with pytest.raises(ConfigError, match="at most 36,000,000 pixels"):
+            Geometry(width, height, 22)
+
+
+def test_a_target_is_no_longer_than_ten_minutes():
+    assert 14_387 <= 10 * 60 * 24 < 14_387 + 17
+    assert Geometry(64, 64, 14_387).num_frames == 14_387
+    with pytest.raises(ConfigError, match=r"num_frames is 14404, required is .* at most 14387"):
+        Geometry(64, 64, 14_404)
 
 
 @given(available=st.integers(0, 2000))

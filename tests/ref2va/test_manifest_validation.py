@@ -18,6 +18,8 @@ from PIL import Image
 
 from muvap_assets.errors import EncodeError, FormatError, MediaError, Severity, ViolationCode
 from muvap_assets.layout import Layout
+from muvap_assets.media.soundtrack import SoundFacts
+from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ReferenceGeometry, Size, TokenPlan
 from muvap_assets.ref2va.encoder_spec import FileDigests
 from muvap_assets.ref2va.line import media_cache
@@ -59,6 +61,47 @@ def validate(folder, *rows, options=SMALL, **settings):
 
 def found(report, severity=Severity.ERROR):
     return [(str(v.code), v.field) for v in report.violations if v.severity is severity]
+
+
+# --- rows that no file can hold ---------------------------------------------------------------------------------------
+
+
+class _Counted(MediaFacts):
+    """Media that nobody has to make: a video of ten minutes with sound."""
+
+    def video(self, path):
+        seconds = Fraction(14_387, 24)
+        return VideoFacts(
+            frames=14_387, first_sec=Fraction(0), duration_sec=seconds, rate=Fraction(24), width=1344, height=768
+        )
+
+    def sound(self, path):
+        return SoundFacts(
+            rate_hz=32_000, channels=2, samples=600 * 32_000, first_sec=Fraction(0), peak=0.5, gaps=(), stopped=""
+        )
+
+
+@pytest.mark.parametrize(("frames", "codes"), [(4510, []), (4527, ["target_geometry"]), (14_387, ["target_geometry"])])
+def test_latents_that_fit_no_cell_are_refused_before_they_are_made(folder, frames, codes):
+    """24 channels of 4 bytes, [T, 168, 100]: under 2**31 bytes up to 1331 latent frames, and 4,510 frames make 1327."""
+    (folder / "target.mov").touch()
+    options = DatasetOptions(width=1600, height=2688, num_frames=frames)
+    report = validate(folder, raw_row(), options=options, facts=_Counted())
+    assert found(report) == [("cell_too_large", field) for field in codes]
+
+
+def test_references_whose_latents_fit_no_cell_are_refused_and_the_longest_target_is_written(folder):
+    """Two videos of [4232, 48, 84] make 2 * 4232 * 1008 rows of 96 values: 3.3 GB. One makes 1.6 GB."""
+    (folder / "target.mov").touch()
+    video = {"type": "video", "video": "target.mov"}
+    options = DatasetOptions(width=64, height=64, num_frames=14_387)
+    report = validate(folder, raw_row(references=[video, video]), options=options, facts=_Counted())
+    assert found(report) == [("cell_too_large", "references")]
+    assert f"{2 * 4232 * 1008 * 96 * 4:,} bytes" in report.violations[-1].found
+    one = validate(folder, raw_row(references=[video]), options=options, facts=_Counted())
+    assert found(one) == []
+    write_manifest(folder, one)
+    assert read_manifest(folder).samples[0].id == "a"
 
 
 # --- holes in sound ---------------------------------------------------------------------------------------------------
@@ -393,8 +436,6 @@ def test_validating_imports_no_model_library(folder):  # acceptance 9
 import sys
 from pathlib import Path
 from muvap_assets.ref2va.contract import DatasetOptions
-from muvap_assets.ref2va.encoder_spec import FileDigests
-from muvap_assets.ref2va.line import media_cache
 from muvap_assets.ref2va.manifest import validate_manifest
 from muvap_assets.ref2va.manifest_files import write_manifest
 report = validate_manifest(Path({str(folder / "train.jsonl")!r}), DatasetOptions(width=64, height=64, num_frames=22))
