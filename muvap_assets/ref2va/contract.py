@@ -48,6 +48,7 @@ MAX_CANVAS_PIXELS = 36_000_000  # ours: what a frame of a video may have (media.
 MAX_TARGET_FRAMES = 14_387  # ours: ten minutes, forty times what was released; its sound is held in memory as a whole
 FLOAT_BYTES = 4  # every tensor of a row is float32
 MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
+MAX_PRESENTATION_TOKENS = MAX_CELL_BYTES // (FLOAT_BYTES * TEXT_WIDTH)  # 104,857: more have no place in a row
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
 MAX_SOUND_GAPS_SEC = Fraction(
     1, FPS
@@ -291,6 +292,19 @@ class ModelSizes:
         return cls(**declared)
 
 
+def check_token_limit(tokens: int, where: str) -> None:
+    """Refuse a limit under which a row could validate whose text is then too large to be written.
+
+    Raises:
+        ConfigError: it is under 1 or above MAX_PRESENTATION_TOKENS.
+    """
+    if not 1 <= tokens <= MAX_PRESENTATION_TOKENS:
+        raise ConfigError(
+            f"{where}: found {tokens}, required is at least 1 and at most {MAX_PRESENTATION_TOKENS}, as many as one Arrow cell "
+            f"holds of {TEXT_WIDTH} float32 values each. Change it."
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetOptions:
     """What a dataset's entry may set; the defaults are the contract's.
@@ -323,13 +337,13 @@ class DatasetOptions:
             raise ConfigError(f"format: found {self.format!r}, required is one of {[*map(str, Format)]}. Change it.")
         Geometry(self.width, self.height, self.num_frames)
         for name, value, least in (
-            ("max_presentation_tokens", self.max_presentation_tokens, 1),
             ("reference_noise_seed", self.reference_noise_seed, 0),
             ("global_batch_rows", self.global_batch_rows, 1),
             ("decode_check", self.decode_check, 0),
         ):
             if value < least:
                 raise ConfigError(f"{name}: found {value}, required is at least {least}. Change it.")
+        check_token_limit(self.max_presentation_tokens, "max_presentation_tokens")
         for name in ("decode_check_min_psnr_db", "decode_check_min_audio_snr_db"):
             if not math.isfinite(getattr(self, name)):
                 raise ConfigError(f"{name}: found {getattr(self, name)}, required is a finite number of dB. Change it.")

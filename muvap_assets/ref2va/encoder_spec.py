@@ -19,6 +19,7 @@ from typing import Any
 from muvap_assets.disk import SETTLED_SEC, state_of
 from muvap_assets.errors import ConfigError
 from muvap_assets.publish import file_sha256
+from muvap_assets.ref2va.contract import check_token_limit
 from muvap_assets.ref2va.encoder import Component, EncoderFingerprint, Stage, json_digest
 
 # Raised whenever a recipe below changes what it makes, so that parts made before are made again.
@@ -69,11 +70,11 @@ class EncoderSpec:
             ("vae_dtype", self.vae_dtype, self.vae_dtype == "float32", "float32: lower precision changes the latents"),
             ("text_dtype", self.text_dtype, self.text_dtype in ("bfloat16", "float32"), "bfloat16 or float32"),
             ("threads", self.threads, self.threads >= 1, "at least 1"),
-            ("max_presentation_tokens", self.max_presentation_tokens, self.max_presentation_tokens >= 1, "at least 1"),
         )
         for name, value, holds, required in checks:
             if not holds:
                 raise ConfigError(f"encoder: {name} is {value!r}, required is {required}. Change it.")
+        check_token_limit(self.max_presentation_tokens, "encoder: max_presentation_tokens")
 
     @property
     def device_type(self) -> str:

@@ -1,7 +1,9 @@
 """The arithmetic against exact fractions and known values. What the library says is in test_geometry_library.py."""
 
 from fractions import Fraction
+from functools import partial
 from math import ceil, floor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -20,6 +22,7 @@ from muvap_assets.ref2va.contract import (
     Size,
     is_frame_count,
 )
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.geometry import (
     audio_latents_of,
     bucket_name,
@@ -241,11 +244,28 @@ def test_other_folder_names_are_no_buckets(name):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"width": 100}, {"num_frames": 130}, {"max_presentation_tokens": 0}, {"reference_noise_seed": -1}]
+    "wrong",
+    [
+        {"width": 100},
+        {"num_frames": 130},
+        {"max_presentation_tokens": 0},
+        {"max_presentation_tokens": 104_858},
+        {"reference_noise_seed": -1},
+    ],
 )
 def test_wrong_options_are_named(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         DatasetOptions(**wrong)
+
+
+def test_no_limit_admits_a_text_that_fits_no_arrow_cell():
+    """32-bit offsets, 5120 values of 4 bytes a token."""
+    assert 104_857 * 5120 * 4 < 2**31 <= 104_858 * 5120 * 4
+    assert DatasetOptions(max_presentation_tokens=104_857).max_presentation_tokens == 104_857
+    assert EncoderSpec(checkpoint=Path("x"), max_presentation_tokens=104_857).max_presentation_tokens == 104_857
+    for make in (DatasetOptions, partial(EncoderSpec, checkpoint=Path("x"))):
+        with pytest.raises(ConfigError, match=r"max_presentation_tokens: found 104858, .* at most 104857.*Arrow cell"):
+            make(max_presentation_tokens=104_858)
 
 
 def test_the_defaults_are_the_contracts():
