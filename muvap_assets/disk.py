@@ -1,4 +1,5 @@
-"""Whether a disk holds what is about to be written to it, asked before the work and not after hours of it; what a folder holds."""
+"""Whether a disk holds what is about to be written to it, asked before the work and not after hours of it; what a folder holds,
+and whether a file is still the one that was read."""
 
 from __future__ import annotations
 
@@ -9,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from muvap_assets.errors import PublishError
+
+SETTLED_SEC = 2.0
+"""A file changed less than this ago may change again and look the same, within the resolution of a clock."""
 
 
 def free_bytes(place: Path) -> int:
@@ -30,6 +34,15 @@ def file_states(folder: Path) -> Iterator[os.stat_result]:
                 continue
             if stat.S_ISREG(state.st_mode):
                 yield state
+
+
+def state_of(status: os.stat_result) -> tuple[str, float]:
+    """What tells one state of a file from another without reading it, and when it last changed.
+
+    The change time and the inode notice a file of the same size that was moved in with its old modification time.
+    """
+    state = f"{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_ino}"
+    return state, max(status.st_mtime, status.st_ctime)
 
 
 def require_space(place: Path, needed_bytes: int, what: str) -> None:

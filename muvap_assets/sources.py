@@ -23,6 +23,7 @@ from typing import Any
 
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.datasets import Datasets
+from muvap_assets.disk import SETTLED_SEC, state_of
 from muvap_assets.layout import Layout
 from muvap_assets.publish import file_sha256
 from muvap_assets.ref2va.contract import Dataset
@@ -30,7 +31,6 @@ from muvap_assets.ref2va.raw_manifest import read_bounded
 
 LINES = ("asd", "ref2va")
 MISSING = "missing"
-SETTLED_SEC = 2.0
 _CACHE_SCHEMA = 1
 _NOT_CONTENT = frozenset({"max_age_hours"})
 _MEDIA_KEYS = frozenset({"image", "video", "audio"})
@@ -159,7 +159,7 @@ class _DigestCache:
         if time.monotonic() > self.deadline:
             raise OutOfTime
         try:
-            state, changed = _folder_state(path) if path.is_dir() else _state(path.stat())
+            state, changed = _folder_state(path) if path.is_dir() else state_of(path.stat())
         except OSError:
             return MISSING
         key = str(path)
@@ -199,18 +199,9 @@ class _DigestCache:
         scratch.replace(self.path)
 
 
-def _state(status: os.stat_result) -> tuple[str, float]:
-    """What tells one state of a file from another without reading it, and when it last changed.
-
-    The change time and the inode notice a file of the same size that was moved in with its old modification time.
-    """
-    state = f"{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_ino}"
-    return state, max(status.st_mtime, status.st_ctime)
-
-
 def _folder_state(folder: Path) -> tuple[str, float]:
     with os.scandir(folder) as entries:
-        states = {entry.name: _state(entry.stat()) for entry in entries if entry.is_file()}
+        states = {entry.name: state_of(entry.stat()) for entry in entries if entry.is_file()}
     changed = max([folder.stat().st_mtime, *(changed for _, changed in states.values())])
     return _digest(f"{name}\0{states[name][0]}" for name in sorted(states)), changed
 

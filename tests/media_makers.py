@@ -48,8 +48,12 @@ def write_video(
     sound_start: Fraction | int = 0,
     sound_codec: str = "pcm_s16le",
     layout: str | None = None,
+    sound_holes: Sequence[tuple[int, int]] = (),
 ) -> Path:
-    """Write a video, with sound where samples [channels, n] are given. ``pts`` are in ``time_base``, else one a frame."""
+    """Write a video, with sound where samples [channels, n] are given. ``pts`` are in ``time_base``, else one a frame.
+
+    No packet holds the samples in ``sound_holes``, each from one up to another.
+    """
     images = [numbered(index, *size) for index in range(frames)] if isinstance(frames, int) else list(frames)
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=Fraction(fps))
@@ -72,7 +76,7 @@ def write_video(
             container.mux(stream.encode(frame))
         container.mux(stream.encode(None))
         if audio is not None:
-            _write_sound(container, audio, sound, rate, Fraction(sound_start))
+            _write_sound(container, audio, sound, rate, Fraction(sound_start), sound_holes)
     return path
 
 
@@ -91,15 +95,24 @@ def _sound_stream(container: Any, sound: np.ndarray, rate: int, codec: str, layo
     return stream
 
 
-def _write_sound(container: Any, stream: Any, sound: np.ndarray, rate: int, start: Fraction) -> None:
-    resampler = av.AudioResampler(format=stream.format, layout=stream.layout, rate=rate)
-    for offset in range(0, sound.shape[1], 8192):
-        chunk = np.ascontiguousarray(sound[:, offset : offset + 8192], np.float32)
-        frame = av.AudioFrame.from_ndarray(chunk, format="fltp", layout=stream.layout.name)
-        frame.sample_rate, frame.time_base = rate, Fraction(1, rate)
-        frame.pts = round(start * rate) + offset
-        for converted in resampler.resample(frame):
-            container.mux(stream.encode(converted))
+def _write_sound(
+    container: Any,
+    stream: Any,
+    sound: np.ndarray,
+    rate: int,
+    start: Fraction,
+    holes: Sequence[tuple[int, int]] = (),
+) -> None:
+    edges = [0, *(edge for hole in holes for edge in hole), sound.shape[1]]
+    for first, stop in zip(edges[::2], edges[1::2], strict=True):
+        resampler = av.AudioResampler(format=stream.format, layout=stream.layout, rate=rate)
+        for offset in range(first, stop, 8192):
+            chunk = np.ascontiguousarray(sound[:, offset : min(offset + 8192, stop)], np.float32)
+            frame = av.AudioFrame.from_ndarray(chunk, format="fltp", layout=stream.layout.name)
+            frame.sample_rate, frame.time_base = rate, Fraction(1, rate)
+            frame.pts = round(start * rate) + offset
+            for converted in resampler.resample(frame):
+                container.mux(stream.encode(converted))
     container.mux(stream.encode(None))
 
 

@@ -41,6 +41,8 @@ def manifest_page(artifact: Artifact, folder: Path, report: ManifestReport) -> P
         "longest_sequence": max(lengths, default=0),
         "estimated_bytes": sum(row.estimated_bytes for row in report.admitted),
         "vae_pixels": sum(row.vae_pixels for row in report.admitted),
+        "media_read_for_their_digest": report.media_read,
+        "media_recognized_by_size_and_time": report.media_trusted,
         **table("buckets", buckets, artifact.reports / _BUCKETS_FILE),
         **violations_table(report.violations, artifact.violations),
     }
@@ -61,6 +63,8 @@ def encoded_page(artifact: Artifact, folder: Path, report: EncodeReport, spec: E
         **{f"encoded_{stage}": report.encoded.get(stage, 0) for stage in Stage},
         **{f"reused_{stage}": report.reused.get(stage, 0) for stage in Stage},
         "corrupt_parts_made_again": report.corrupt,
+        "media_read_for_their_digest": report.media_read,
+        "media_recognized_by_size_and_time": report.media_trusted,
         "row_file_columns": dg.MetadataValue.table_schema(column_schema(RECORD_TABLES[report.rows[0].format]))
         if report.rows
         else "no row, no file",

@@ -54,6 +54,7 @@ _DOWNMIX: Mapping[str, tuple[float, float]] = {
 }
 
 Chunk = tuple[Fraction | None, NDArray[np.float32]]  # seconds on the file's clock, samples [channels, n]
+Gap = tuple[int, int]  # its first sample, and how many
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,8 @@ class SoundFacts:
 
     ``samples`` counts from the first sample to the last at ``rate_hz``, gaps filled; ``first_sec`` is the first sample's
     time on the container's own clock, 0 for a plain sound file; ``peak`` the largest magnitude after the downmix;
-    ``stopped`` why decoding ended early, empty where it did not.
+    ``gaps`` which of ``samples`` the file does not have, in order; ``stopped`` why decoding ended early, empty where it did
+    not.
     """
 
     rate_hz: int
@@ -70,12 +72,19 @@ class SoundFacts:
     samples: int
     first_sec: Fraction
     peak: float
+    gaps: tuple[Gap, ...]  # no default: counts that were remembered without them are made anew
     non_finite: int = 0
     stopped: str = ""
 
     def samples_from(self, origin: Fraction) -> int:
         """Samples from ``origin`` on, silence before the first sample included: what ``blocks(origin)`` yields."""
         return max(0, self.samples + lead_samples(self.first_sec, origin, self.rate_hz))
+
+    def gaps_within(self, origin: Fraction | None, samples: int) -> list[Gap]:
+        """The gaps, or what of them lies, among the first ``samples`` of ``blocks(origin)``; not what is before the sound."""
+        lead = 0 if origin is None else lead_samples(self.first_sec, origin, self.rate_hz)
+        spans = [(max(0, lead + first), min(samples, lead + first + count)) for first, count in self.gaps]
+        return [(start, stop - start) for start, stop in spans if stop > start]
 
 
 class SoundSource:
@@ -88,6 +97,7 @@ class SoundSource:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stopped = ""
+        self.gaps: list[Gap] = []
         self._closers: list[Any] = []
         try:
             self._open()
@@ -125,11 +135,11 @@ class SoundSource:
     def blocks(self, origin: Fraction | None = None) -> Iterator[NDArray[np.float32]]:
         """float32 [2, n] blocks at ``rate_hz``, the first sample at ``origin`` on the container's clock.
 
-        What lies before ``origin`` is cut off; silence stands before a sound that starts later, and in gaps. Without an
-        origin the first sample is the file's own first.
+        What lies before ``origin`` is cut off; silence stands before a sound that starts later, and in gaps, which are noted
+        in ``gaps``. Without an origin the first sample is the file's own first.
         """
         lead = 0 if origin is None else lead_samples(self.first_sec, origin, self.rate_hz)
-        return placed(self._positioned(lead), round(SLACK * self.rate_hz))
+        return placed(self._positioned(lead), round(SLACK * self.rate_hz), self.gaps)
 
     def _positioned(self, lead: int) -> Iterator[tuple[int | None, NDArray[np.float32]]]:
         stop = silence = 0
@@ -212,6 +222,7 @@ def count_sound(path: Path) -> SoundFacts:
             samples=samples,
             first_sec=source.first_sec,
             peak=peak,
+            gaps=tuple(source.gaps),
             non_finite=non_finite,
             stopped=source.stopped,
         )
@@ -222,10 +233,13 @@ def lead_samples(first_sec: Fraction, origin: Fraction, rate_hz: int) -> int:
     return round((first_sec - origin) * rate_hz)
 
 
-def placed(chunks: Iterable[tuple[int | None, NDArray[np.float32]]], slack: int) -> Iterator[NDArray[np.float32]]:
+def placed(
+    chunks: Iterable[tuple[int | None, NDArray[np.float32]]], slack: int, gaps: list[Gap] | None = None
+) -> Iterator[NDArray[np.float32]]:
     """Chunks [c, n] put at their positions from 0 on: zeros in gaps, cut where they overlap or lie before 0.
 
-    A position within ``slack`` samples of where the chunk before ended, or none, means: right after it.
+    A position within ``slack`` samples of where the chunk before ended, or none, means: right after it. What is filled
+    between chunks is added to ``gaps``.
     """
     cursor, expected = 0, None
     for position, chunk in chunks:
@@ -233,6 +247,8 @@ def placed(chunks: Iterable[tuple[int | None, NDArray[np.float32]]], slack: int)
         if expected is not None and (start is None or abs(start - expected) <= slack):
             start = expected
         start = start or 0
+        if gaps is not None and expected is not None and start > cursor:
+            gaps.append((cursor, start - cursor))
         expected = start + chunk.shape[1]
         for offset in range(cursor, start, BLOCK_SAMPLES):
             yield np.zeros((chunk.shape[0], min(BLOCK_SAMPLES, start - offset)), np.float32)

@@ -44,8 +44,14 @@ CONDITIONER_FPS = 2  # blocks: video_sample_fps, the rate the conditioner reads 
 MIN_REFERENCE_FRAMES = 13  # blocks: two conditioner frames are merged, so frames 0 and 12 have to exist
 SFT_MIN_FRAMES, SFT_MAX_FRAMES = 124, 362  # contract: clips under 124 frames fail, longer ones train on their first 362
 RELEASED_MIN_FRAMES, RELEASED_MAX_FRAMES = 124, 345  # blocks: 5 to 15 seconds at inference
+MAX_CANVAS_PIXELS = 36_000_000  # ours: what a frame of a video may have (media.video.MAX_PIXELS)
+MAX_TARGET_FRAMES = 14_387  # ours: ten minutes, forty times what was released; its sound is held in memory as a whole
+FLOAT_BYTES = 4  # every tensor of a row is float32
+MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
+MAX_PRESENTATION_TOKENS = MAX_CELL_BYTES // (FLOAT_BYTES * TEXT_WIDTH)  # 104,857: more have no place in a row
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
 MAX_NOISE_SEED = 2**63 - 1  # contract: stored as int64
+MAX_SOUND_GAPS_SEC = Fraction(1, FPS)  # ours: all gaps of a used sound; a lost packet or its rounding, no hole
 RATE_WARNING_SHARE = Fraction(1, 100)  # issue: overrides off the decoder's rate by more than 1 % are reported
 
 
@@ -95,12 +101,16 @@ class Size(NamedTuple):
         return f"{self.width}x{self.height}"
 
 
+CANVAS_RULE = f"a canvas of at most {MAX_CANVAS_PIXELS:,} pixels"
+
+
 @dataclass(frozen=True, slots=True)
 class Geometry:
     """A target's canvas in pixels and its frame count at 24 fps.
 
     Raises:
-        ConfigError: width or height is no positive multiple of 32, or num_frames is not 17 * n + 5.
+        ConfigError: width or height is no positive multiple of 32, both have more than MAX_CANVAS_PIXELS, or num_frames is
+            not 17 * n + 5 or above MAX_TARGET_FRAMES.
     """
 
     width: int
@@ -113,6 +123,8 @@ class Geometry:
                 raise ConfigError(
                     f"geometry: {name} is {value!r}, required is a positive multiple of {CANVAS_MULTIPLE}. Change it."
                 )
+        if self.width * self.height > MAX_CANVAS_PIXELS:
+            raise ConfigError(f"geometry: found {self.size}, required is {CANVAS_RULE}. Choose a smaller canvas.")
         if not is_frame_count(self.num_frames):
             raise ConfigError(
                 f"geometry: num_frames is {self.num_frames!r}, required is {frame_count_rule(self.num_frames)}. Change it."
@@ -130,12 +142,14 @@ def is_canvas_side(value: int) -> bool:
 
 
 def is_frame_count(value: int) -> bool:
-    """Whether ``value`` is 17 * n + 5 for a nonnegative n (contract)."""
-    return value >= FRAME_REMAINDER and value % CLIP_FRAMES == FRAME_REMAINDER
+    """Whether ``value`` is 17 * n + 5 for a nonnegative n (contract), and no more than a target may have."""
+    return FRAME_REMAINDER <= value <= MAX_TARGET_FRAMES and value % CLIP_FRAMES == FRAME_REMAINDER
 
 
 def frame_count_rule(value: int) -> str:
     """The rule in words, with the valid counts next to ``value``."""
+    if value > MAX_TARGET_FRAMES:
+        return f"17 * n + 5 for a nonnegative n, and at most {MAX_TARGET_FRAMES}"
     below = (value - FRAME_REMAINDER) // CLIP_FRAMES * CLIP_FRAMES + FRAME_REMAINDER
     near = [str(count) for count in (below, below + CLIP_FRAMES) if is_frame_count(count)] or [str(FRAME_REMAINDER)]
     return f"17 * n + 5 for a nonnegative n (nearest: {' or '.join(near)})"
@@ -277,6 +291,19 @@ class ModelSizes:
         return cls(**declared)
 
 
+def check_token_limit(tokens: int, where: str) -> None:
+    """Refuse a limit under which a row could validate whose text is then too large to be written.
+
+    Raises:
+        ConfigError: it is under 1 or above MAX_PRESENTATION_TOKENS.
+    """
+    if not 1 <= tokens <= MAX_PRESENTATION_TOKENS:
+        raise ConfigError(
+            f"{where}: found {tokens}, required is at least 1 and at most {MAX_PRESENTATION_TOKENS}, as many as one Arrow cell "
+            f"holds of {TEXT_WIDTH} float32 values each. Change it."
+        )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetOptions:
     """What a dataset's entry may set; the defaults are the contract's.
@@ -309,7 +336,6 @@ class DatasetOptions:
             raise ConfigError(f"format: found {self.format!r}, required is one of {[*map(str, Format)]}. Change it.")
         Geometry(self.width, self.height, self.num_frames)
         for name, value, least in (
-            ("max_presentation_tokens", self.max_presentation_tokens, 1),
             ("reference_noise_seed", self.reference_noise_seed, 0),
             ("global_batch_rows", self.global_batch_rows, 1),
             ("decode_check", self.decode_check, 0),
@@ -322,6 +348,7 @@ class DatasetOptions:
                 f"reference_noise_seed: found {self.reference_noise_seed}, required is at most {MAX_NOISE_SEED} (it is stored as "
                 "int64). Change it."
             )
+        check_token_limit(self.max_presentation_tokens, "max_presentation_tokens")
         for name in ("decode_check_min_psnr_db", "decode_check_min_audio_snr_db"):
             if not math.isfinite(getattr(self, name)):
                 raise ConfigError(f"{name}: found {getattr(self, name)}, required is a finite number of dB. Change it.")

@@ -81,6 +81,8 @@ class EncodeReport:
         reused: parts found whole and not made again, by stage; rows that stood finished count all of theirs.
         corrupt: parts found damaged and made again.
         encoder: the encoder's fingerprint, for the published metadata.
+        media_read: files that whoever prepared the rows read for their digests.
+        media_trusted: files recognized by size and time instead.
     """
 
     rows: tuple[EncodedRow, ...]
@@ -89,6 +91,8 @@ class EncodeReport:
     reused: Mapping[Stage, int]
     corrupt: int
     encoder: str
+    media_read: int = 0
+    media_trusted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,8 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from muvap_assets.disk import SETTLED_SEC, state_of
 from muvap_assets.errors import ConfigError
 from muvap_assets.publish import file_sha256
+from muvap_assets.ref2va.contract import check_token_limit
 from muvap_assets.ref2va.encoder import Component, EncoderFingerprint, Stage, json_digest
 
 # Raised whenever a recipe below changes what it makes, so that parts made before are made again.
@@ -67,11 +70,11 @@ class EncoderSpec:
             ("vae_dtype", self.vae_dtype, self.vae_dtype == "float32", "float32: lower precision changes the latents"),
             ("text_dtype", self.text_dtype, self.text_dtype in ("bfloat16", "float32"), "bfloat16 or float32"),
             ("threads", self.threads, self.threads >= 1, "at least 1"),
-            ("max_presentation_tokens", self.max_presentation_tokens, self.max_presentation_tokens >= 1, "at least 1"),
         )
         for name, value, holds, required in checks:
             if not holds:
                 raise ConfigError(f"encoder: {name} is {value!r}, required is {required}. Change it.")
+        check_token_limit(self.max_presentation_tokens, "encoder: max_presentation_tokens")
 
     @property
     def device_type(self) -> str:
@@ -81,14 +84,16 @@ class EncoderSpec:
 
 @dataclass(slots=True)
 class FileDigests:
-    """SHA-256 of files, remembered by path, size and modification time where ``cache`` names a file.
+    """SHA-256 of files, remembered by path, size, modification and change time and inode, where ``cache`` names a file.
 
-    Reading 67 GB of weights to name them takes a minute; a run that finds them unchanged reads nothing.
+    Reading 67 GB of weights to name them takes a minute; a run that finds them unchanged reads nothing. May be shared by
+    threads.
     """
 
     cache: Path | None = None
-    hashed: int = 0
     _known: dict[str, str] = field(default_factory=dict)
+    _read: set[str] = field(default_factory=set)
+    _asked: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         if self.cache is not None and self.cache.is_file():
@@ -98,14 +103,32 @@ class FileDigests:
                 known = {}  # a torn cache only costs the reading
             self._known = {str(key): str(value) for key, value in known.items()} if isinstance(known, dict) else {}
 
+    @property
+    def hashed(self) -> int:
+        """Files that were read for their digest."""
+        return len(self._read)
+
+    @property
+    def trusted(self) -> int:
+        """Files that were recognized without being read."""
+        return len(self._asked - self._read)
+
     def sha256(self, path: Path) -> str:
         """Hexadecimal digest of the file's bytes."""
-        status = path.stat()
-        key = f"{path.resolve()}|{status.st_size}|{status.st_mtime_ns}"
-        if key not in self._known:
-            self._known[key] = file_sha256(path)
-            self.hashed += 1
-        return self._known[key]
+        now, status = time.time(), path.stat()
+        place, (state, changed) = str(path.resolve()), state_of(status)
+        key = (
+            f"{place}|{status.st_size}|{state}"  # path and two parts, as keys always were: a takedown reads their paths
+        )
+        self._asked.add(place)
+        if (known := self._known.get(key)) is not None:
+            return known
+        self._read.add(place)
+        digest = file_sha256(path)
+        if now - changed <= SETTLED_SEC:
+            key = f"{place}|unsettled|{digest}"  # never looked up, but a takedown has to know what was seen
+        self._known[key] = digest
+        return digest
 
     def save(self) -> None:
         """Write the cache, in one step."""

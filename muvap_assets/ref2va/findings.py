@@ -10,7 +10,7 @@ from typing import TypeVar
 from muvap_assets.errors import EncodeError, MediaError, Severity, Violation, ViolationCode, errors_of
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
-from muvap_assets.ref2va.contract import RATE_WARNING_SHARE, Size
+from muvap_assets.ref2va.contract import MAX_SOUND_GAPS_SEC, RATE_WARNING_SHARE, Size
 from muvap_assets.ref2va.geometry import frames_at_24, largest_frame_count, slot_of
 
 F = TypeVar("F")
@@ -132,6 +132,25 @@ def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: in
     if rate_hz is not None:
         rates = Fraction(rate_hz), Fraction(facts.rate_hz)
         _warn_of_rate(findings, f"{where.rpartition('.')[0]}.sample_rate", *rates, "Hz")
+
+
+def check_gaps(
+    findings: Findings, code: ViolationCode, where: str, facts: SoundFacts, origin: Fraction | None, samples: int
+) -> None:
+    """Refuse sound that is not there throughout the ``samples`` that are used of it, from ``origin`` on."""
+    gaps = facts.gaps_within(origin, samples)
+    missing = sum(count for _, count in gaps)
+    if missing <= MAX_SOUND_GAPS_SEC * facts.rate_hz:
+        return
+    first, longest = max(gaps, key=lambda gap: gap[1])
+    findings.add(
+        code,
+        where,
+        found=f"{missing / facts.rate_hz:.3f} s without sound within the {samples / facts.rate_hz:.3f} s that are used "
+        f"(gaps: {len(gaps)}, the longest {longest / facts.rate_hz:.3f} s from {first / facts.rate_hz:.3f} s on)",
+        required=f"sound throughout, with at most {float(MAX_SOUND_GAPS_SEC):.3f} s missing",
+        hint="Export the sound again without the gap, or drop the row; nothing is filled with silence.",
+    )
 
 
 def refuse_aspect(findings: Findings, code: ViolationCode, where: str, size: Size) -> None:

@@ -12,6 +12,7 @@ wherever the dataset lies. It is no Parquet file, so that no reader sweeps it in
 from __future__ import annotations
 
 import functools
+from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from itertools import pairwise
 from pathlib import Path
@@ -21,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from muvap_assets.columns import Column, plain_schema
-from muvap_assets.errors import ViolationCode
+from muvap_assets.errors import ConfigError, ViolationCode
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
@@ -34,7 +35,6 @@ from muvap_assets.ref2va.contract import (
     Format,
     Geometry,
     ReferenceGeometry,
-    is_canvas_side,
 )
 from muvap_assets.ref2va.geometry import (
     bucket_name,
@@ -142,9 +142,9 @@ def written_geometry(shape: tuple[int, ...]) -> Geometry:
         frames = (shape[1] - 2) // CLIP_LATENTS * CLIP_FRAMES + FRAME_REMAINDER
         if shape[1] >= 2 and video_latent_frames(frames) == shape[1]:
             width, height = shape[3] * SPATIAL_FACTOR, shape[2] * SPATIAL_FACTOR
-            if is_canvas_side(width) and is_canvas_side(height):
+            with suppress(ConfigError):
                 return Geometry(width, height, frames)
-    required = f"[{VIDEO_CHANNELS}, 5 * n + 2, H/16, W/16], H and W multiples of 32"
+    required = f"[{VIDEO_CHANNELS}, 5 * n + 2, H/16, W/16] of a valid geometry, H and W multiples of 32"
     raise _row_error(ViolationCode.TENSOR_SHAPE, f"vae_latent of shape {list(shape)}", required)
 
 

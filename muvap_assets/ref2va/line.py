@@ -172,10 +172,16 @@ def make_encoded_latents(
         report, decoded = EMPTY_REPORT, DecodeReport.of(dataset.options)
         if samples:
             encoder = open_h3(layout, spec)
-            rows, refused = admitted_rows(layout, dataset, samples, spec.checkpoint)
+            facts = MediaFacts(media_cache(layout))
+            rows, refused = admitted_rows(facts, dataset, samples, spec.checkpoint)
             estimated = dict(zip(*(files.table.column(n).to_pylist() for n in ("id", "estimated_bytes")), strict=True))
             report = encode_admitted(layout, dataset, rows, encoder, progress, estimated)
-            report = replace(report, violations=(*refused, *report.violations))
+            report = replace(
+                report,
+                violations=(*refused, *report.violations),
+                media_read=facts.digests.hashed,
+                media_trusted=facts.digests.trusted,
+            )
             known = kept_figures(artifact.current)
             decoded = decode_rows(rows, report.rows, encoder, dataset.options, known=known, progress=progress)
         decoded.write(folder)
@@ -212,10 +218,10 @@ def open_h3(layout: Layout, spec: EncoderSpec) -> Encoder:
 
 
 def admitted_rows(
-    layout: Layout, dataset: Dataset, samples: Sequence[RawSample], checkpoint: Path
+    facts: MediaFacts, dataset: Dataset, samples: Sequence[RawSample], checkpoint: Path
 ) -> tuple[list[RowInput], list[Violation]]:
     """Rows as the encoder takes them, and why others are not, by the verdict that admits rows to the manifest."""
-    facts, options = MediaFacts(media_cache(layout)), options_for(dataset.options, checkpoint)
+    options = options_for(dataset.options, checkpoint)
     rows: list[RowInput] = []
     refused: list[Violation] = []
     for sample in samples:

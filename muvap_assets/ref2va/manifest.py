@@ -21,6 +21,7 @@ from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
     CLIP_FRAMES,
+    FLOAT_BYTES,
     TEXT_WIDTH,
     VIDEO_CHANNELS,
     VISUAL_ROW_WIDTH,
@@ -43,7 +44,7 @@ from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import RowPlan, TargetFacts, plan_row
 from muvap_assets.ref2va.raw_manifest import RawManifest, read_raw_manifest
 
-_FLOAT_BYTES, _TAG_BYTES = 4, 8
+_TAG_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ class RowReport:
             values += reference.geometry.visual_rows * VISUAL_ROW_WIDTH
             values += reference.geometry.audio_rows * AUDIO_ROW_WIDTH
         tokens = 0 if self.tokens is None else self.tokens.total
-        return _FLOAT_BYTES * (values + tokens * TEXT_WIDTH) + _TAG_BYTES * tokens
+        return FLOAT_BYTES * (values + tokens * TEXT_WIDTH) + _TAG_BYTES * tokens
 
     @property
     def vae_pixels(self) -> int:
@@ -124,7 +125,10 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestReport:
-    """Everything a validation found. ``rows`` are those that parsed, in order; ``rows_total`` counts all."""
+    """Everything a validation found. ``rows`` are those that parsed, in order; ``rows_total`` counts all.
+
+    ``media_read`` files were read for their digests, ``media_trusted`` ones recognized by size and time.
+    """
 
     manifest: RawManifest
     options: DatasetOptions
@@ -132,6 +136,8 @@ class ManifestReport:
     violations: tuple[Violation, ...]
     buckets: tuple[Bucket, ...]
     has_tokens: bool
+    media_read: int = 0
+    media_trusted: int = 0
 
     @property
     def rows_total(self) -> int:
@@ -220,6 +226,8 @@ def check_manifest(
         violations=tuple([*violations, *_single_rows(buckets, manifest.path.name)]),
         buckets=buckets,
         has_tokens=planner is not None,
+        media_read=facts.digests.hashed,
+        media_trusted=facts.digests.trusted,
     )
 
 

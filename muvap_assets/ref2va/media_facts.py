@@ -38,16 +38,17 @@ class MediaFacts:
     Attributes:
         folder: where counts are remembered between runs; ``None`` keeps them in memory only.
         decoded: how many files were decoded to be counted; a run that finds everything remembered decodes none.
+        digests: of the files, and how many had to be read for it.
     """
 
     folder: Path | None = None
     decoded: int = 0
-    _digests: FileDigests = field(init=False)
+    digests: FileDigests = field(init=False)
     _known: dict[tuple[str, Path], Facts | MediaError] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self._digests = FileDigests(None if self.folder is None else self.folder / "digests.json")
+        self.digests = FileDigests(None if self.folder is None else self.folder / "digests.json")
 
     def digest(self, path: Path) -> str:
         """SHA-256 of the file's bytes.
@@ -56,7 +57,7 @@ class MediaFacts:
             MediaError: the file is missing.
         """
         try:
-            return self._digests.sha256(path)
+            return self.digests.sha256(path)
         except OSError as error:
             raise MediaError(
                 ViolationCode.MEDIA_MISSING,
@@ -97,7 +98,7 @@ class MediaFacts:
 
     def save(self) -> None:
         """Write the digests down, if there is a folder."""
-        self._digests.save()
+        self.digests.save()
 
     def _counted(self, path: Path, kind: str, probe: str, count: Callable[[Path], T], into: type[T]) -> T:
         key = (kind, path)
@@ -145,12 +146,15 @@ def _read_entry(entry: Path, probe: str, into: type[T]) -> T | None:
     """The remembered facts, or ``None`` where there are none that can be trusted: a torn entry only costs a count."""
     try:
         record = json.loads(entry.read_text(encoding="utf-8"))
-        return into(**_with_fractions(record["facts"])) if record["probe"] == probe else None
+        return into(**_restored(record["facts"])) if record["probe"] == probe else None
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def _with_fractions(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {
+def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
+    restored: dict[str, Any] = {
         name: Fraction(value) if name in _FRACTIONS and value is not None else value for name, value in values.items()
     }
+    if "gaps" in restored:
+        restored["gaps"] = tuple((int(first), int(count)) for first, count in restored["gaps"])
+    return restored

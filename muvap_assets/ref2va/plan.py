@@ -6,6 +6,8 @@ length. Nothing is decoded here; sizes and counts come from :mod:`media_facts`.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,11 +17,15 @@ from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import (
     AUDIO_RATE_HZ,
+    FLOAT_BYTES,
     FPS,
+    MAX_CELL_BYTES,
     RELEASED_MAX_FRAMES,
     RELEASED_MIN_FRAMES,
     SFT_MAX_FRAMES,
     SFT_MIN_FRAMES,
+    VIDEO_CHANNELS,
+    VISUAL_ROW_WIDTH,
     DatasetOptions,
     Format,
     Geometry,
@@ -28,6 +34,7 @@ from muvap_assets.ref2va.contract import (
 )
 from muvap_assets.ref2va.findings import (
     Findings,
+    check_gaps,
     check_samples,
     describe_video,
     refuse_aspect,
@@ -40,6 +47,7 @@ from muvap_assets.ref2va.geometry import (
     resampled_count,
     resolve_canvas,
     slot_of,
+    target_video_shape,
 )
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan_references import ReferencePlan, plan_reference
@@ -102,6 +110,8 @@ def plan_row(
         plan_reference(findings, f"references[{index}]", reference, num_frames=num_frames, facts=facts, options=options)
         for index, reference in enumerate(sample.references)
     ]
+    if geometry is not None:
+        _check_cells(findings, geometry, [reference for reference in references if reference is not None])
     if geometry is None or target.video is None or not findings.clean or None in references:
         return None, target, findings.found
     plan = RowPlan(
@@ -177,6 +187,23 @@ def _check_length(findings: Findings, target: TargetFacts, geometry: Geometry) -
         )
 
 
+def _check_cells(findings: Findings, geometry: Geometry, references: Sequence[ReferencePlan]) -> None:
+    """Refuse latents that no row can hold: each tensor is one Arrow cell. Sound stays far below."""
+    rows = sum(reference.geometry.visual_rows for reference in references)
+    for where, values in (
+        ("target_geometry", VIDEO_CHANNELS * math.prod(target_video_shape(geometry))),
+        ("references", rows * VISUAL_ROW_WIDTH),
+    ):
+        if FLOAT_BYTES * values > MAX_CELL_BYTES:
+            findings.add(
+                ViolationCode.CELL_TOO_LARGE,
+                where,
+                found=f"{FLOAT_BYTES * values:,} bytes of latents",
+                required=f"at most {MAX_CELL_BYTES:,} in one Arrow cell",
+                hint="Ask for fewer frames or a smaller canvas, or give the row fewer references.",
+            )
+
+
 def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) -> None:
     sound, video, available = target.sound, target.video, target.audio_samples
     if sound is None or video is None or available is None:
@@ -192,6 +219,8 @@ def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) ->
             required=f"at least the {required} of {geometry.num_frames} frames at 24 fps",
             hint=f"The sound covers {covered or 'no valid count of'} frames; nothing is extended.",
         )
+    used = -(-required * sound.rate_hz // AUDIO_RATE_HZ)
+    check_gaps(findings, ViolationCode.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used)
     offset = sound.first_sec - video.first_sec
     if abs(offset) > Fraction(1, FPS):
         findings.warn(

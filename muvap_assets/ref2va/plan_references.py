@@ -26,6 +26,7 @@ from muvap_assets.ref2va.contract import (
 )
 from muvap_assets.ref2va.findings import (
     Findings,
+    check_gaps,
     check_samples,
     describe_video,
     refuse_aspect,
@@ -182,7 +183,8 @@ def _with_sound(
     origin = video.first_sec if video is not None and own_video else None
     rate_hz = reference.sample_rate_hz or sound.rate_hz
     available = sound.samples if origin is None else sound.samples_from(origin)
-    samples = resampled_count(min(available, reference_audio_limit(num_frames, rate_hz)), rate_hz)
+    used = min(available, reference_audio_limit(num_frames, rate_hz))
+    samples = resampled_count(used, rate_hz)
     if samples == 0:
         findings.add(
             ViolationCode.AUDIO_EMPTY,
@@ -192,4 +194,5 @@ def _with_sound(
             hint="Replace the file, or remove the reference.",
         )
         return None
+    check_gaps(findings, ViolationCode.REFERENCE_SHORT, f"{where}.audio", sound, origin, used)
     return replace(plan, audio_samples=samples, audio_rate_hz=rate_hz, audio_origin_sec=origin)

@@ -16,6 +16,8 @@ from typing import Any
 from muvap_assets.errors import Violation, ViolationCode
 from muvap_assets.ref2va.contract import (
     CANVAS_MULTIPLE,
+    CANVAS_RULE,
+    MAX_CANVAS_PIXELS,
     PACKED_SCHEMA,
     RAW_SCHEMA,
     SFT_SCHEMA,
@@ -337,8 +339,16 @@ class _Reader:
             return None
         if not self.check_object(given, "target_geometry", GEOMETRY_KEYS, ()):
             return None
-        numbers = [self._lattice(given, name) for name in GEOMETRY_KEYS]
-        return None if None in numbers else Geometry(*(number for number in numbers if number is not None))
+        width, height, num_frames = (self._lattice(given, name) for name in GEOMETRY_KEYS)
+        if width is not None and height is not None and width * height > MAX_CANVAS_PIXELS:
+            self._off_lattice(
+                "target_geometry", f"{shown(width)}x{shown(height)}", CANVAS_RULE, "Choose a smaller one."
+            )
+            return None
+        return None if width is None or height is None or num_frames is None else Geometry(width, height, num_frames)
+
+    def _off_lattice(self, place: str, found: str, required: str, hint: str) -> None:
+        self.findings.add(ViolationCode.GEOMETRY_INVALID, place, found=found, required=required, hint=hint)
 
     def _lattice(self, given: Mapping[str, Any], name: str) -> int | None:
         if name not in given:
@@ -351,13 +361,7 @@ class _Reader:
         if not on_lattice:
             frames = name == "num_frames"
             required = frame_count_rule(number) if frames else f"a positive multiple of {CANVAS_MULTIPLE}"
-            self.findings.add(
-                ViolationCode.GEOMETRY_INVALID,
-                place,
-                found=str(number),
-                required=required,
-                hint="Choose one; none is snapped.",
-            )
+            self._off_lattice(place, shown(number), required, "Choose one; none is snapped.")
             return None
         return number
 

@@ -29,10 +29,9 @@ import pyarrow.parquet as pq
 from muvap_assets.columns import plain_schema
 from muvap_assets.errors import EncodeError, FormatError, ViolationCode
 from muvap_assets.readback import reading
-from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, Format, Geometry, ReferenceGeometry
+from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, MAX_CELL_BYTES, Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, RECORD_TABLES, REFERENCE_TYPE, VISUAL_ROWS, tensor_columns
 
-MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
 _SMALL_ROW_BYTES = 64 << 20
 _MAX_RATIO = 100
 """Latents and embeddings hardly compress: a larger row group that claims to unpack to so many times its file is a bomb."""

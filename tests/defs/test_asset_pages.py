@@ -399,6 +399,10 @@ def test_the_ref2va_manifests_numbers_are_those_of_its_source_and_of_what_was_en
     lines = (demo.sources / "ref2va/clips.jsonl").read_text().splitlines()
     assert shown["dagster/row_count"] == shown["admitted"] == len(lines) == 4
     assert shown["refused"] == 0
+    rows = [json.loads(line) for line in lines]
+    named = [holder for row in rows for holder in (row["target"], *row["references"])]
+    media = {holder[name] for holder in named for name in ("image", "video", "audio") if name in holder}
+    assert shown["media_read_for_their_digest"] + shown["media_recognized_by_size_and_time"] == len(media)
     assert shown["presentation_tokens"] == sum(row["text_embedding_shape"][0] for row in shard_rows)
     assert shown["longest_sequence"] == max(map(joint_length, shard_rows))
     buckets = {r.data["bucket"]: r.data["rows"] for r in page(pages, ref2va.MANIFEST, "clips")["buckets"].records}

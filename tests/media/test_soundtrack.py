@@ -155,7 +155,14 @@ def test_a_hole_in_the_timestamps_becomes_silence(tmp_path):
     assert sound.shape == (2, 24_000)
     assert (sound[:, 8000:16_000] == 0).all()
     assert (sound[:, :8000] > 0.2).all() and (sound[:, 16_000:] > 0.2).all()
-    assert count_sound(path).samples == 24_000
+    facts = count_sound(path)
+    assert (facts.samples, facts.gaps) == (24_000, ((8000, 8000),))
+    early, late = Fraction(-1, 2), Fraction(3, 8)  # 16,000 samples of silence before the sound, 12,000 of it cut off
+    assert facts.gaps_within(None, 24_000) == [(8000, 8000)]
+    assert facts.gaps_within(None, 9000) == [(8000, 1000)]
+    assert facts.gaps_within(None, 8000) == []
+    assert facts.gaps_within(early, 40_000) == [(24_000, 8000)]
+    assert facts.gaps_within(late, 24_000) == [(0, 4000)]
 
 
 @given(
@@ -165,12 +172,15 @@ def test_a_hole_in_the_timestamps_becomes_silence(tmp_path):
 def test_placing_equals_a_plain_drawing_on_the_time_line(chunks, values):
     pieces = [(position, values[None, 10 * i : 10 * i + size]) for i, (position, size) in enumerate(chunks)]
     line: list[float] = []
-    for position, piece in pieces:
+    holes, gaps = set(), []
+    for index, (position, piece) in enumerate(pieces):
+        holes |= set(range(len(line), position)) if index else set()
         line += [0.0] * (position - len(line))
         line += piece[0, max(0, len(line) - position) :].tolist()
-    out = list(placed(pieces, slack=0))
+    out = list(placed(pieces, 0, gaps))
     found = np.concatenate(out, axis=1)[0].tolist() if out else []
     assert found == line
+    assert [sample for first, count in gaps for sample in range(first, first + count)] == sorted(holes)
 
 
 @given(sizes=st.lists(st.integers(1, 50), min_size=2, max_size=8), jitter=st.integers(-3, 3))

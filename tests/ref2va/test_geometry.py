@@ -1,7 +1,9 @@
 """The arithmetic against exact fractions and known values. What the library says is in test_geometry_library.py."""
 
 from fractions import Fraction
+from functools import partial
 from math import ceil, floor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from muvap_assets.errors import ConfigError
+from muvap_assets.media import video
 from muvap_assets.ref2va.contract import (
     CAPACITY_MULTIPLE,
+    MAX_CANVAS_PIXELS,
     DatasetOptions,
     Format,
     Geometry,
@@ -19,6 +23,7 @@ from muvap_assets.ref2va.contract import (
     Size,
     is_frame_count,
 )
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.geometry import (
     audio_latents_of,
     bucket_name,
@@ -89,6 +94,21 @@ def test_130_frames_are_refused_and_the_neighbours_are_named():  # acceptance 4:
 def test_every_count_on_the_lattice_is_a_geometry(frames):  # acceptance 4: over 345 too
     assert Geometry(832, 480, frames).num_frames == frames
     assert video_latent_frames(frames) == (frames - 5) // 17 * 5 + 2
+
+
+def test_a_canvas_is_no_larger_than_a_frame_of_a_video_may_be():
+    assert video.MAX_PIXELS == MAX_CANVAS_PIXELS
+    assert Geometry(6400, 5600, 22).width * 5600 <= 36_000_000
+    for width, height in ((6400, 5632), (1_344_000, 768), (32 * 10**9, 32 * 10**9), (2**63, 32)):
+        with pytest.raises(ConfigError, match="at most 36,000,000 pixels"):
+            Geometry(width, height, 22)
+
+
+def test_a_target_is_no_longer_than_ten_minutes():
+    assert 14_387 <= 10 * 60 * 24 < 14_387 + 17
+    assert Geometry(64, 64, 14_387).num_frames == 14_387
+    with pytest.raises(ConfigError, match=r"num_frames is 14404, required is .* at most 14387"):
+        Geometry(64, 64, 14_404)
 
 
 @given(available=st.integers(0, 2000))
@@ -230,6 +250,7 @@ def test_other_folder_names_are_no_buckets(name):
         {"width": 100},
         {"num_frames": 130},
         {"max_presentation_tokens": 0},
+        {"max_presentation_tokens": 104_858},
         {"reference_noise_seed": -1},
         {"reference_noise_seed": 2**63},
     ],
@@ -242,6 +263,16 @@ def test_wrong_options_are_named(wrong):
 def test_every_seed_that_a_row_can_store_is_accepted():
     greatest = int(np.iinfo(np.int64).max)
     assert DatasetOptions(reference_noise_seed=greatest).reference_noise_seed == greatest
+
+
+def test_no_limit_admits_a_text_that_fits_no_arrow_cell():
+    """32-bit offsets, 5120 values of 4 bytes a token."""
+    assert 104_857 * 5120 * 4 < 2**31 <= 104_858 * 5120 * 4
+    assert DatasetOptions(max_presentation_tokens=104_857).max_presentation_tokens == 104_857
+    assert EncoderSpec(checkpoint=Path("x"), max_presentation_tokens=104_857).max_presentation_tokens == 104_857
+    for make in (DatasetOptions, partial(EncoderSpec, checkpoint=Path("x"))):
+        with pytest.raises(ConfigError, match=r"max_presentation_tokens: found 104858, .* at most 104857.*Arrow cell"):
+            make(max_presentation_tokens=104_858)
 
 
 def test_the_defaults_are_the_contracts():

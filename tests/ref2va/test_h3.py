@@ -3,6 +3,7 @@
 import gc
 import json
 import shutil
+import time
 import weakref
 from dataclasses import replace
 
@@ -543,9 +544,11 @@ def test_the_fingerprint_names_no_path(tiny_spec):
     assert "/" not in text
 
 
-def test_unchanged_weights_are_hashed_once_for_all_runs(tiny_spec, tmp_path):
+def test_unchanged_weights_are_hashed_once_for_all_runs(tiny_spec, tmp_path, monkeypatch):
     from muvap_assets.ref2va.encoder_spec import FileDigests, fingerprint_of
 
+    now = time.time()
+    monkeypatch.setattr("muvap_assets.ref2va.encoder_spec.time.time", lambda: now + 10)  # they count as settled
     first, second = FileDigests(tmp_path / "digests.json"), None
     before = fingerprint_of(tiny_spec, first)
     second = FileDigests(tmp_path / "digests.json")

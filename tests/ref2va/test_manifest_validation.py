@@ -1,8 +1,11 @@
 """Validation: exact counts, the one verdict, tokens, buckets, and the files it leaves."""
 
+import hashlib
 import json
+import os
 import subprocess
 import sys
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -14,11 +17,17 @@ from media_makers import raw_row, target, tone, write_rows, write_video
 from PIL import Image
 
 from muvap_assets.errors import EncodeError, FormatError, MediaError, Severity, ViolationCode
+from muvap_assets.layout import Layout
+from muvap_assets.media.soundtrack import SoundFacts
+from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ReferenceGeometry, Size, TokenPlan
+from muvap_assets.ref2va.encoder_spec import FileDigests
+from muvap_assets.ref2va.line import media_cache
 from muvap_assets.ref2va.manifest import validate_manifest
 from muvap_assets.ref2va.manifest_files import read_manifest, write_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.prepare import frame_blocks, row_input, target_waveform
+from muvap_assets.takedown import _known_digests
 
 IMAGE = {"type": "image", "image": "picture.png"}
 AUDIO = {"type": "audio", "audio": "voice.wav"}
@@ -52,6 +61,111 @@ def validate(folder, *rows, options=SMALL, **settings):
 
 def found(report, severity=Severity.ERROR):
     return [(str(v.code), v.field) for v in report.violations if v.severity is severity]
+
+
+# --- rows that no file can hold ---------------------------------------------------------------------------------------
+
+
+class _Counted(MediaFacts):
+    """Media that nobody has to make: a video of ten minutes with sound."""
+
+    def video(self, path):
+        seconds = Fraction(14_387, 24)
+        return VideoFacts(
+            frames=14_387, first_sec=Fraction(0), duration_sec=seconds, rate=Fraction(24), width=1344, height=768
+        )
+
+    def sound(self, path):
+        return SoundFacts(
+            rate_hz=32_000, channels=2, samples=600 * 32_000, first_sec=Fraction(0), peak=0.5, gaps=(), stopped=""
+        )
+
+
+@pytest.mark.parametrize(("frames", "codes"), [(4510, []), (4527, ["target_geometry"]), (14_387, ["target_geometry"])])
+def test_latents_that_fit_no_cell_are_refused_before_they_are_made(folder, frames, codes):
+    """24 channels of 4 bytes, [T, 168, 100]: under 2**31 bytes up to 1331 latent frames, and 4,510 frames make 1327."""
+    (folder / "target.mov").touch()
+    options = DatasetOptions(width=1600, height=2688, num_frames=frames)
+    report = validate(folder, raw_row(), options=options, facts=_Counted())
+    assert found(report) == [("cell_too_large", field) for field in codes]
+
+
+def test_references_whose_latents_fit_no_cell_are_refused_and_the_longest_target_is_written(folder):
+    """Two videos of [4232, 48, 84] make 2 * 4232 * 1008 rows of 96 values: 3.3 GB. One makes 1.6 GB."""
+    (folder / "target.mov").touch()
+    video = {"type": "video", "video": "target.mov"}
+    options = DatasetOptions(width=64, height=64, num_frames=14_387)
+    report = validate(folder, raw_row(references=[video, video]), options=options, facts=_Counted())
+    assert found(report) == [("cell_too_large", "references")]
+    assert f"{2 * 4232 * 1008 * 96 * 4:,} bytes" in report.violations[-1].found
+    one = validate(folder, raw_row(references=[video]), options=options, facts=_Counted())
+    assert found(one) == []
+    write_manifest(folder, one)
+    assert read_manifest(folder).samples[0].id == "a"
+
+
+# --- holes in sound ---------------------------------------------------------------------------------------------------
+
+
+def test_a_hole_in_a_targets_sound_is_refused_by_its_place_and_length(folder):
+    """A clip of 124 frames whose sound stops after a second and goes on three seconds later."""
+    sound, options = tone(5 * 32_000 + 8000), DatasetOptions(width=64, height=64, num_frames=124)
+    clip = write_video(folder / "clip.mkv", frames=124, sound=sound, sound_holes=[(32_000, 128_000)])
+    report = validate(folder, raw_row(target={"video": clip.name}), options=options)
+    assert found(report) == [("target_audio_short", "target.video")]
+    assert report.violations[0].found == (
+        "3.000 s without sound within the 5.167 s that are used (gaps: 1, the longest 3.000 s from 1.000 s on)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("holes", "codes"),
+    [
+        ([(8000, 9312)], []),  # 41 ms, such as a lost packet
+        ([(8000, 9344)], ["target_audio_short"]),
+        ([(8000, 8960), (16_000, 16_960)], ["target_audio_short"]),  # each is short, both are not
+        ([(29_344, 33_600)], []),  # past the 22 frames that are used
+        ([(28_000, 33_600)], []),
+        ([(27_968, 33_600)], ["target_audio_short"]),
+    ],
+)
+def test_what_is_missing_of_a_used_sound_counts_together_up_to_a_frame(folder, holes, codes):
+    """In Matroska, whose times are whole milliseconds, 32 samples."""
+    target(folder / "target.mkv", 30, sound_holes=holes)
+    report = validate(folder, raw_row(target={"video": "target.mkv"}))
+    assert [code for code, _ in found(report)] == codes
+
+
+def test_a_sound_that_starts_late_has_a_lead_and_no_hole(folder):
+    target(folder / "target.mov", sound_start=Fraction(1, 2))
+    report = validate(folder, raw_row())
+    assert found(report) == []
+    assert ("audio_offset", "target.video") in found(report, Severity.WARNING)
+
+
+def test_a_hole_in_a_references_sound_is_refused(folder):
+    target(folder / "target.mov")
+    target(folder / "other.mkv", 30, sound_holes=[(8000, 16_000)])
+    target(folder / "late.mkv", 30, sound_holes=[(30_016, 38_016)])
+    own = {"type": "video_audio", "video": "other.mkv", "audio": "other.mkv"}
+    late = {"type": "video_audio", "video": "late.mkv", "audio": "late.mkv"}
+    report = validate(folder, raw_row(references=[late, own, {"type": "audio", "audio": "other.mkv"}]))
+    assert found(report) == [("reference_short", "references[1].audio"), ("reference_short", "references[2].audio")]
+    assert all("0.250 s from 0.250 s on" in v.found for v in report.violations if v.severity is Severity.ERROR)
+
+
+def test_sounds_counted_before_gaps_were_are_counted_again(folder):
+    target(folder / "target.mkv", 30, sound_holes=[(8000, 16_000)])
+    row, cache = raw_row(target={"video": "target.mkv"}), folder / "counts"
+    before = validate(folder, row, facts=MediaFacts(cache))
+    (entry,) = cache.glob("sound-*.json")
+    record = json.loads(entry.read_text())
+    assert record["facts"].pop("gaps") == [[8000, 8000]]
+    entry.write_text(json.dumps(record))
+    facts = MediaFacts(cache)
+    assert validate(folder, row, facts=facts).violations == before.violations
+    assert facts.decoded == 1
+    assert validate(folder, row, facts=MediaFacts(cache)).rows == before.rows
 
 
 # --- targets ----------------------------------------------------------------------------------------------------------
@@ -420,6 +534,74 @@ def test_a_count_belongs_to_the_bytes_not_to_the_name(folder):
         "target_short",
         "target_audio_short",
     ]
+
+
+def swapped_in(path, make):
+    """Put what ``make`` writes in the place of ``path``, with its size and modification time."""
+    status = path.stat()
+    new = make(path.with_name(f"new_{path.name}"))
+    assert new.stat().st_size == status.st_size
+    os.utime(new, ns=(status.st_atime_ns, status.st_mtime_ns))
+    new.replace(path)
+
+
+def white_noise(path, seed):
+    samples = np.random.default_rng(seed).uniform(-0.5, 0.5, 16_000)
+    soundfile.write(path, samples, 16_000)
+    return path
+
+
+def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, monkeypatch):
+    def digests():
+        facts = MediaFacts(folder / "counts")
+        report = validate(folder, raw_row(references=[IMAGE, AUDIO]), facts=facts)
+        (plan,), (row,) = report.plans, report.rows
+        made = row_input(plan, row.sample, facts, SMALL)
+        return made.target_digest, made.references[1].audio_digest, report.media_read, report.media_trusted
+
+    now = time.time()
+    monkeypatch.setattr("muvap_assets.ref2va.encoder_spec.time.time", lambda: now + 10)  # the files count as settled
+    target(folder / "target.mov")
+    white_noise(folder / "voice.wav", seed=1)
+    first, second = digests(), digests()
+    assert first[2:] == (3, 0)
+    assert second == (*first[:2], 0, 3)
+    swapped_in(folder / "voice.wav", lambda path: white_noise(path, seed=2))
+    third = digests()
+    assert third[0] == first[0]
+    assert third[1] != first[1]
+    assert third[1].startswith(hashlib.sha256((folder / "voice.wav").read_bytes()).hexdigest())
+    assert third[2:] == (1, 2)
+
+
+def test_a_digest_of_a_file_that_just_changed_is_not_trusted_but_still_known_to_a_takedown(tmp_path):
+    layout = Layout(tmp_path)
+    clip, cache = tmp_path / "a|b.mov", media_cache(layout) / "digests.json"
+    clip.write_bytes(b"one")
+    for _ in range(2):
+        digests = FileDigests(cache)
+        digests.sha256(clip)
+        digests.save()
+        assert (digests.hashed, digests.trusted) == (1, 0)
+    assert _known_digests(layout) == {str(clip.resolve()): {hashlib.sha256(b"one").hexdigest()}}
+
+
+def test_digests_remembered_by_size_and_time_alone_are_read_again_and_kept_for_a_takedown(tmp_path, monkeypatch):
+    now = time.time()
+    monkeypatch.setattr("muvap_assets.ref2va.encoder_spec.time.time", lambda: now + 10)
+    layout = Layout(tmp_path)
+    clip, cache = tmp_path / "a.mov", media_cache(layout) / "digests.json"
+    clip.write_bytes(b"two")
+    place, status = str(clip.resolve()), clip.stat()
+    cache.parent.mkdir(parents=True)
+    cache.write_text(json.dumps({f"{place}|{status.st_size}|{status.st_mtime_ns}": "0" * 64}))
+    digests = FileDigests(cache)
+    digest = hashlib.sha256(b"two").hexdigest()
+    assert digests.sha256(clip) == digest
+    digests.save()
+    assert _known_digests(layout) == {place: {"0" * 64, digest}}
+    again = FileDigests(cache)
+    assert (again.sha256(clip), again.hashed, again.trusted) == (digest, 0, 1)
 
 
 def test_threads_count_the_same(folder):

@@ -171,6 +171,31 @@ ONE_WRONG = {
         "geometry_invalid",
         "target_geometry.height",
     ),
+    "a canvas of a million pixels a line": (
+        {"target_geometry": {"width": 1_344_000, "height": 768, "num_frames": 22}},
+        "geometry_invalid",
+        "target_geometry",
+    ),
+    "a canvas beyond 64 bits": (
+        {"target_geometry": {"width": 32 * 10**9, "height": 32 * 10**9, "num_frames": 22}},
+        "geometry_invalid",
+        "target_geometry",
+    ),
+    "a side of 64 bits": (
+        {"target_geometry": {"width": 2**63, "height": 32, "num_frames": 22}},
+        "geometry_invalid",
+        "target_geometry",
+    ),
+    "frames of a week": (
+        {"target_geometry": {"width": 64, "height": 64, "num_frames": 17 * 10**6 + 5}},
+        "geometry_invalid",
+        "target_geometry.num_frames",
+    ),
+    "frames beyond 64 bits": (
+        {"target_geometry": {"width": 64, "height": 64, "num_frames": 17 * 2**64 + 5}},
+        "geometry_invalid",
+        "target_geometry.num_frames",
+    ),
     "a fraction as width": (
         {"target_geometry": {"width": 64.0, "height": 64, "num_frames": 22}},
         "value_invalid",
