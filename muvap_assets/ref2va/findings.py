@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import TypeVar
 
 from muvap_assets.errors import EncodeError, MediaError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.media.audio import scale_fault
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import MAX_SOUND_GAPS_SEC, RATE_WARNING_SHARE, Size
@@ -120,6 +121,16 @@ def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: in
             found=f"{facts.non_finite} samples are NaN or infinite",
             required="finite samples",
             hint="Export the sound again.",
+        )
+    if fault := scale_fault(where, facts.peak):
+        findings.add(fault.code, where, found=fault.found, required=fault.required, hint=fault.hint)
+    if facts.peak == 0:
+        findings.warn(
+            ViolationCode.AUDIO_SILENT,
+            where,
+            found="every audio sample is zero",
+            required="sound",
+            hint="Drop the row if it is not meant to be silent.",
         )
     if facts.stopped:
         findings.warn(

@@ -230,12 +230,4 @@ def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) ->
             required="within one frame",
             hint="It was aligned by timestamps: silence put before it, or its start cut off.",
         )
-    if sound.peak == 0:
-        findings.warn(
-            ViolationCode.AUDIO_SILENT,
-            "target.video",
-            found="every audio sample is zero",
-            required="sound",
-            hint="Drop the row if it is not meant to be silent.",
-        )
     check_samples(findings, "target.video", sound)

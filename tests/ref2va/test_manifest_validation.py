@@ -536,6 +536,17 @@ def test_a_count_belongs_to_the_bytes_not_to_the_name(folder):
     ]
 
 
+def test_a_silent_reference_is_told_and_one_of_integer_scale_is_refused(folder):
+    target(folder / "target.mov")
+    soundfile.write(folder / "voice.wav", np.zeros(16_000), 16_000)
+    silent = validate(folder, raw_row(references=[IMAGE, AUDIO]))
+    assert ("audio_silent", "references[1].audio") in found(silent, Severity.WARNING)
+    assert found(silent) == []
+    cast = (np.sin(np.arange(16_000) / 9) * 9_830).astype(np.float32)
+    soundfile.write(folder / "voice.wav", cast, 16_000, subtype="FLOAT")
+    assert found(validate(folder, raw_row(references=[IMAGE, AUDIO]))) == [("audio_scale", "references[1].audio")]
+
+
 def swapped_in(path, make):
     """Put what ``make`` writes in the place of ``path``, with its size and modification time."""
     status = path.stat()
