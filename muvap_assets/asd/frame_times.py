@@ -52,9 +52,21 @@ def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Violation]:
     first, last = (int(name.partition(".")[0]) for name in (names[0], names[-1]))
     if last - first == len(names) - 1:
         return
+    numbers = np.array([int(name.partition(".")[0]) for name in names], np.int64)
     gaps = stamp_gaps(names)
     if gaps:
         yield _gap(row, "the crops", gaps, "crops numbered without a break")
+    step = int(np.median(np.diff(numbers)))
+    # Milliseconds of the track's rate are no frame numbers.
+    if step > 1 and abs(step - 1000 / row.source_fps.value) > 1:
+        yield Violation(
+            code=ViolationCode.SOURCE_FPS_DIFFERS,
+            field="source_fps",
+            found=f"{row.source_fps.text}, while the crops are numbered in steps of {step}",
+            required="the rate of the crops themselves",
+            hint=f"If these are frames of a video of {row.source_fps.text} fps, the rate of the crops is a {step}th of it.",
+            severity=Severity.WARNING,
+        )
 
 
 def _regular(times: npt.NDArray[np.int64], rate: FrameRate) -> bool:

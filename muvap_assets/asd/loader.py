@@ -16,6 +16,7 @@ Source: the audio-visual data contract, "Canonical timeline", "Audio" and "Datas
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from functools import lru_cache
@@ -36,6 +37,10 @@ from muvap_assets.asd.targets import ProjectionWindow
 from muvap_assets.asd.timeline import MODEL_FPS, FrameRate, RateLike
 from muvap_assets.asd.tracks import Tracks
 from muvap_assets.errors import ConfigError
+
+_LOG = logging.getLogger(__name__)
+WELL_USED_SHARE = 0.9
+"""Of an epoch's frames, that cropping leaves; large corpora of like tracks keep more than 0.99."""
 
 UNKNOWN_LABEL = 255
 """What ``labels`` holds where a sample's labels are not known."""
@@ -333,7 +338,17 @@ def data_loader(
         )
     if num_workers:
         options["prefetch_factor"] = prefetch_factor
+    tell_cropping(dataset, batch_sampler)
     return DataLoader(dataset, batch_sampler=batch_sampler, collate_fn=as_is, num_workers=num_workers, **options)
+
+
+def tell_cropping(dataset: PackedASDDataset, batch_sampler: FrameBudgetBatchSampler) -> None:
+    """Log it where batches lose much to their shortest chunk: in a small corpus one of a frame takes those of all others."""
+    if dataset.fit is Fit.CROP and (use := batch_sampler.utilisation(Fit.CROP)).share < WELL_USED_SHARE:
+        _LOG.warning(
+            f"fit='crop' leaves {use.share:.1%} of the epoch's {use.frames} frames: each of its {use.batches} batches is cut to "
+            "its shortest chunk. Leave short tracks out, or take fit='pad' and compute the loss where batch.scored."
+        )
 
 
 def as_is(batch: Any) -> Any:

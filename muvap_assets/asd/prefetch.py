@@ -21,7 +21,7 @@ import torch
 
 from muvap_assets.asd.batch_sampler import EpochBatch, FrameBudgetBatchSampler
 from muvap_assets.asd.batches import ASDBatch, BatchBlock
-from muvap_assets.asd.loader import PackedASDDataset
+from muvap_assets.asd.loader import PackedASDDataset, tell_cropping
 from muvap_assets.errors import ConfigError
 
 
@@ -61,6 +61,7 @@ class PrefetchLoader:
                 raise ConfigError(f"{name} {value}; required: at least 1. Leave it out for the default.")
         if pin_memory and not torch.cuda.is_available():
             raise ConfigError("pin_memory: no GPU is available; required: one to lock memory for. Leave it out.")
+        tell_cropping(dataset, batch_sampler)
         self.dataset, self.batch_sampler = dataset, batch_sampler
         self._threads, self._depth, self._keep, self._pinned = threads, depth, keep, pin_memory
         self._consumed: int | None = None

@@ -256,6 +256,14 @@ def test_a04_a_hole_in_a_folder_that_a_tsv_names_is_refused_and_none_is_accepted
     assert violation.found == f"the crops leave out frames between {shown}"
 
 
+@pytest.mark.parametrize(("step", "told"), [(1, []), (2, [V.SOURCE_FPS_DIFFERS]), (40, [])])
+def test_a07_crops_numbered_in_steps_are_told_where_the_steps_are_no_milliseconds(one, step, told):
+    folder = one.crops(one.tracks[0])
+    for i, crop in enumerate(sorted(folder.iterdir())):
+        crop.rename(folder / f"{step * i:05}.jpg")
+    assert [violation.code for violation in judged(as_tsv(one)).violations] == told
+
+
 def test_a07_a_tsv_is_told_too_that_its_rate_is_not_that_of_the_crops(tmp_path):
     corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, "30", 300, "5")]).write()
     source = as_tsv(corpus)

@@ -31,6 +31,7 @@ from muvap_assets.asd.chunks import ChunkOptions, ChunkPlan
 from muvap_assets.asd.levels import LoudnessTarget
 from muvap_assets.asd.loader import UNKNOWN_LABEL, PackedASDDataset, data_loader
 from muvap_assets.asd.packs import layout
+from muvap_assets.asd.prefetch import PrefetchLoader
 from muvap_assets.asd.targets import INDEPENDENT_WINDOW, independent
 from muvap_assets.errors import ConfigError, FormatError, ValidationError
 
@@ -203,6 +204,19 @@ def test_a_window_of_another_rate_than_the_timeline_is_refused_and_one_of_the_sa
             PackedASDDataset(pack, model_fps=rate, targets=targets)
     batch = PackedASDDataset(pack, model_fps="50", targets=partial(independent, window=fast))[0]
     assert np.array_equal(batch.targets[0].numpy(), independent(batch.labels[0].numpy(), fast))
+
+
+def test_much_that_cropping_would_leave_is_told_and_little_or_padding_is_not(tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    short = [random_track(rng, name, frames=frames) for name, frames in (("a", 40), ("b", 40), ("c", 2))]
+    pack = write_small_pack(tmp_path / "pack", [short])
+    for fit, tracks in (("pad", 3), ("crop", 2), ("crop", 3)):
+        dataset = PackedASDDataset(pack, fit=fit)
+        sampler = FrameBudgetBatchSampler(dataset.lengths(0)[:tracks])
+        data_loader(dataset, sampler)
+        PrefetchLoader(dataset, sampler)
+    assert [record.name for record in caplog.records] == ["muvap_assets.asd.loader"] * 2
+    assert "fit='crop' leaves" in caplog.records[0].getMessage()
 
 
 def is_chunk(batch, chunk):
