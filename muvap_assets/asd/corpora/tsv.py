@@ -184,7 +184,10 @@ def _missing_columns(path: Path, header: list[str], missing: list[str]) -> Viola
     hint = f"Add {'it' if len(missing) == 1 else 'them'}; a header line of column names is needed, separated by tabs."
     separator = max(";,", key=header[0].count)
     if len(header) == 1 and separator in header[0]:
-        found, hint = f"{short(header[0])}, separated by {separator!r}", "Save the file again, separated by tabs."
+        found, hint = (
+            f"one column {short(header[0])}, separated by {separator!r}",
+            "Save the file again, separated by tabs.",
+        )
     elif misspelt := list(_misspelt(header, missing)):
         hint = f"Did you mean {', '.join(misspelt)}?"
     required = f"the columns {', '.join(MANIFEST_COLUMNS)}"
