@@ -227,6 +227,10 @@ class Violation:
         return cls(**values)
 
 
+BACKSLASH_HINT = "Write / for \\ in paths."
+"""For a path that is not there and holds a backslash, as paths of Windows do: nothing was moved."""
+
+
 def errors_of(violations: Iterable[Violation]) -> list[Violation]:
     """Only those findings that keep a row out."""
     return [violation for violation in violations if violation.severity is Severity.ERROR]

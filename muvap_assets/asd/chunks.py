@@ -47,10 +47,19 @@ class ChunkOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.window is not None and self.window < 1:
-            raise ConfigError(f"window {self.window}; required: at least 1 frame. Leave it out to read whole tracks.")
-        if self.context < 0:
-            raise ConfigError(f"context {self.context}; required: 0 frames or more. Leave it out to have none.")
+        if self.window is not None and (not is_whole(self.window) or self.window < 1):
+            raise ConfigError(
+                f"window {self.window!r}; required: at least 1 frame, a whole number. Leave it out to read whole tracks."
+            )
+        if not is_whole(self.context) or self.context < 0:
+            raise ConfigError(
+                f"context {self.context!r}; required: 0 frames or more, a whole number. Leave it out to have none."
+            )
+
+
+def is_whole(value: object) -> bool:
+    """Whether a setting given in Python is a whole number, of NumPy's types too; ``True`` is none."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)

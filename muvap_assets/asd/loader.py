@@ -30,7 +30,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from muvap_assets.asd.batch_sampler import EpochBatch, FrameBudgetBatchSampler
 from muvap_assets.asd.batches import ASDBatch, BatchBlock, Fit, Tensors
-from muvap_assets.asd.chunks import ChunkOptions, ChunkPlan, Spans
+from muvap_assets.asd.chunks import ChunkOptions, ChunkPlan, Spans, is_whole
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.levels import LoudnessTarget
 from muvap_assets.asd.targets import ProjectionWindow
@@ -107,14 +107,16 @@ class PackedASDDataset(Dataset[ASDBatch]):
             "roots": tuple(Path(path) for path in paths),
             "model_fps": FrameRate.parse(model_fps),
             "chunks": ChunkOptions(window=window, context=context, jitter=jitter, seed=seed),
-            "targets": targets,
+            "targets": _callable(targets),
             "loudness": LoudnessTarget() if normalize is True else normalize or None,
             "fit": _fit(fit),
             "transform": transform,
             "blocks": blocks,
         }
-        if blocks < 0:
-            raise ConfigError(f"blocks {blocks}; required: 0 or more. Leave it out for batches of their own memory.")
+        if not is_whole(blocks) or blocks < 0:
+            raise ConfigError(
+                f"blocks {blocks!r}; required: 0 or more, a whole number. Leave it out for batches of their own memory."
+            )
         self._epoch = 0
         self._open()
 
@@ -361,6 +363,15 @@ def _fit(fit: Fit | str) -> Fit:
         return Fit(fit)
     except ValueError:
         raise ConfigError(f"fit {fit!r}; required: crop or pad. Crop to train, pad to evaluate.") from None
+
+
+def _callable(targets: Targets | None) -> Targets | None:
+    if targets is None or callable(targets):
+        return targets
+    raise ConfigError(
+        f"targets {targets!r}; required: a function of a track's labels. Give the function itself, such as "
+        "muvap_assets.asd.targets.independent."
+    )
 
 
 def _put(out: npt.NDArray[Any], values: npt.NDArray[Any]) -> None:

@@ -105,9 +105,11 @@ def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **opt
         planner = open_presentation(EncoderSpec(checkpoint=checkpoint, device="cpu"))
     report = validate_dataset(dataset_of(file, options), planner=planner, checkpoint=checkpoint)
     if as_json:
+        values = report_values(report)
+        counts = {"violation_counts": values.pop("violations")}  # as the asd line names them
         violations = [violation.to_dict() for violation in report.violations]
         rows = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in _row_table(report)]
-        click.echo(json.dumps({**report_values(report), "rows": rows, "found": violations}, indent=1, default=str))
+        click.echo(json.dumps({**values, "rows": rows, **counts, "violations": violations}, indent=1, default=str))
     else:
         _print_report(file, report)
     return 0 if report.is_valid and report.admitted else 1

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.errors import BACKSLASH_HINT, MediaError, ViolationCode
 from muvap_assets.text_lines import LineTooLong, WholeLines
 
 _NUMBER = r"\s*(-?\d{1,7}(?:\.\d{1,12})?)\s*"
@@ -134,7 +134,7 @@ def _fault(code: ViolationCode, path: Path, found: str, hint: str) -> MediaError
 
 
 def _missing(path: Path) -> MediaError:
-    hint = "Put the file there, or correct the folder of the boxes."
+    hint = BACKSLASH_HINT if "\\" in path.name else "Put the file there, or correct the folder of the boxes."
     return MediaError(
         ViolationCode.FACES_MISSING, str(path), found="no such file", required="the face boxes", hint=hint
     )

@@ -29,7 +29,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.errors import BACKSLASH_HINT, MediaError, ViolationCode
 from muvap_assets.media.npy import NpyError, NpyHeader, read_at, read_npy_header
 
 FACE_CONVERSION = (
@@ -39,6 +39,7 @@ FACE_CONVERSION = (
 JPEG_PIXELS_MAX = 64_000_000
 JPEG_BYTES_MAX = 1 << 26
 _NAME_PATTERN = re.compile(r"[0-9]+(\.[0-9]+)?\.jpe?g", re.IGNORECASE | re.ASCII)
+_OTHER_PICTURE = re.compile(r"\.(png|bmp|webp|tiff?|gif)$", re.IGNORECASE)
 _FLOAT_EXACT = 15 + len(".") + len(".jpg")
 _NAMES_SHOWN = 5
 _SAMPLE_BYTES = 4096
@@ -147,6 +148,8 @@ def _layout_fault(path: Path, header: NpyHeader) -> MediaError | None:
 
 def _missing(path: Path) -> MediaError:
     hint = "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?"
+    if "\\" in path.name:
+        hint = BACKSLASH_HINT
     return MediaError(
         ViolationCode.FACES_MISSING, str(path), found="nothing is there", required="the faces of the row", hint=hint
     )
@@ -247,8 +250,8 @@ def _listing(folder: Path, kinds: Sequence[_Scanned]) -> FrameListing:
     duplicates = [name for names in by_stamp.values() if len(names) > 1 for name in names]
     if duplicates:
         faulty[ViolationCode.FRAME_NAME_DUPLICATE] = duplicates
-    errors = [_folder_fault(code, folder, _shown(names), _HINTS[code]) for code, names in sorted(faulty.items())]
-    if not by_stamp:
+    errors = [_folder_fault(code, folder, _shown(names), _hint(code, names)) for code, names in sorted(faulty.items())]
+    if not by_stamp and not faulty:
         errors.append(_folder_fault(ViolationCode.FACES_EMPTY, folder, "no frame", _HINTS[ViolationCode.FACES_EMPTY]))
     names = tuple(name for stamp in sorted(by_stamp) for name in by_stamp[stamp])
     sizes = {name: size for name, _, size in kinds}
@@ -261,6 +264,15 @@ _HINTS = {
     ViolationCode.FRAME_FILE_EMPTY: "0 bytes: extract these frames again.",
     ViolationCode.FACES_EMPTY: "Drop the row, or extract the track again.",
 }
+
+
+def _hint(code: ViolationCode, names: Sequence[str]) -> str:
+    pictures = [match[1].upper() for name in names if (match := _OTHER_PICTURE.search(name))]
+    if code is not ViolationCode.FRAME_NAME_INVALID or not pictures:
+        return _HINTS[code]
+    kinds = " and ".join(sorted(set(pictures)))
+    hint = f"{kinds}: only JPEG crops are read; convert them, or stack them into one .npy."
+    return hint if len(pictures) == len(names) else f"{hint} {_HINTS[code]}"
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ from enum import Enum
 from pathlib import Path
 
 from muvap_assets.errors import FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.layout import CURRENT
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.file_info import file_info_bytes, read_file_info, write_file_info
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, write_training
@@ -71,8 +72,9 @@ def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None
 
     Raises:
         ValidationError: see :func:`scan_shards`; the old index is left as it is.
-        FormatError: nothing can be written there.
+        FormatError: no dataset can be there (:class:`DatasetError`), or nothing can be written there.
     """
+    _require_dataset(root)
     index = scan_shards(root, workers=workers, watch=watch)
     try:
         write_index(root, index)
@@ -97,8 +99,10 @@ def open_index(root: Path, *, require_existing: bool = False) -> DatasetIndex:
     A missing index is built, unless ``require_existing``. One that does not fit is never repaired in silence.
 
     Raises:
+        DatasetError: there is no such folder, or it is the one that holds a dataset's versions.
         ValidationError: the index is missing though required, damaged, planted, of another place, or not what lies there.
     """
+    _require_dataset(root)
     missing = [name for name in (INDEX_NAME, PICKLE_NAME) if not (root / name).is_file()]
     if missing and not require_existing:
         return rebuild_index(root)
@@ -106,6 +110,20 @@ def open_index(root: Path, *, require_existing: bool = False) -> DatasetIndex:
     if verdict.violations:
         raise ValidationError(f"index of {root}", verdict.violations)
     return read_index(root)
+
+
+def _require_dataset(root: Path) -> None:
+    """Tell a folder of versions before its shards are taken for strays, which would have the reader move them out."""
+    current = root / CURRENT
+    if not root.is_dir():
+        found, hint = "no such folder", "Check the path."
+    elif current.is_dir() and not (root / INDEX_NAME).is_file():
+        found, hint = "the folder of a dataset's versions", f"Open {current}."
+    else:
+        return
+    raise DatasetError(
+        ViolationCode.ROOT_UNUSABLE, str(root), found=found, required="the folder of a published dataset", hint=hint
+    )
 
 
 def read_index(root: Path) -> DatasetIndex:

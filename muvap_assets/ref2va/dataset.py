@@ -116,7 +116,7 @@ class _Ref2VADataset(Dataset[Document]):
 
     format: ClassVar[Format]
 
-    def __init__(self, root: Path, settings: DatasetSettings | None = None) -> None:
+    def __init__(self, root: str | Path, settings: DatasetSettings | None = None) -> None:
         """Open a dataset and admit its rows by the index alone.
 
         Args:
@@ -126,9 +126,9 @@ class _Ref2VADataset(Dataset[Document]):
         Raises:
             ValidationError: the index does not fit the folder, or rows are over the token limit, shorter than the crop or
                 longer than every capacity; each is named with its length.
-            FormatError: it holds the other format.
+            FormatError: there is no dataset, or one of the other format.
         """
-        self.root, self.settings = root.resolve(), settings or DatasetSettings()
+        self.root, self.settings = Path(root).resolve(), settings or DatasetSettings()
         self._index: DatasetIndex | None = self._opened()
 
     @property

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.errors import BACKSLASH_HINT, Violation, ViolationCode
 from muvap_assets.ref2va.contract import (
     CANVAS_MULTIPLE,
     CANVAS_RULE,
@@ -304,7 +304,7 @@ class _Reader:
                 place,
                 found=f"{shown(given)} is {'no file' if exists else 'not there'}",
                 required="an existing file, relative to the manifest",
-                hint="Correct the path. Was the folder moved?",
+                hint=BACKSLASH_HINT if "\\" in given else "Correct the path. Was the folder moved?",
             )
         return relative
 

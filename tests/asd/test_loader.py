@@ -318,9 +318,13 @@ def test_packs_of_two_face_shapes_are_refused(tracks, tmp_path):
     ("options", "match"),
     [
         ({"window": 0}, "window 0; required: at least 1 frame"),
+        ({"window": 100.5}, "window 100.5; required: at least 1 frame, a whole number"),
         ({"context": -1}, "context -1; required: 0 frames or more"),
+        ({"context": "9"}, "context '9'; required: 0 frames or more"),
         ({"fit": "stretch"}, "fit 'stretch'; required: crop or pad"),
         ({"blocks": -1}, "blocks -1; required: 0 or more"),
+        ({"blocks": 1.5}, "blocks 1.5; required: 0 or more"),
+        ({"targets": "independent"}, "targets 'independent'; required: a function"),
         ({"model_fps": "fast"}, "frame rate 'fast': not a rate"),
         ({"targets": lambda labels: labels[1:]}, r"targets \(one frame\)"),
         ({"targets": lambda labels: labels.astype(object)}, r"targets \(one frame\): object"),
@@ -336,7 +340,12 @@ def test_a_wrong_argument_is_refused_by_name(tracks, tmp_path, options, match):
 def test_no_pack_and_no_item_are_refused(tracks, tmp_path):
     with pytest.raises(ConfigError, match="roots: no pack"):
         PackedASDDataset([])
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError, match=r"dataset\.json: missing; .* Pack the corpus again"):
+        PackedASDDataset(tmp_path)
+    with pytest.raises(FormatError, match="gone: no such folder"):
+        PackedASDDataset(tmp_path / "gone")
+    (tmp_path / "current").mkdir()
+    with pytest.raises(FormatError, match=r"versions; required: the folder of a pack. Open .*/current\.$"):
         PackedASDDataset(tmp_path)
     dataset = PackedASDDataset(write_small_pack(tmp_path / "pack", [tracks]))
     with pytest.raises(ConfigError, match="batch: no item"):

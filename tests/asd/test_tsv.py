@@ -124,6 +124,31 @@ def test_a_missing_column_is_named(tmp_path, column):
     assert repr(column) in parsed.violations[0].found
 
 
+def test_all_missing_columns_are_one_finding_that_says_what_may_be_meant(tmp_path):
+    (finding,) = parse(tmp_path, header=HEADER.replace("labels", "lables").replace("audio_path", "sound")).violations
+    assert finding.found.startswith("no column 'audio_path', 'labels' in ['sample_id', 'sound', ")
+    assert finding.hint == "Did you mean 'labels' by 'lables'?"
+
+
+@pytest.mark.parametrize("separator", [";", ","])
+def test_a_header_separated_by_something_else_than_tabs_is_told_so(tmp_path, separator):
+    (finding,) = parse(tmp_path, header=HEADER.replace("\t", separator)).violations
+    assert (finding.code, finding.row) == (ViolationCode.COLUMN_MISSING, 1)
+    assert finding.found.endswith(f"separated by {separator!r}")
+
+
+def test_a_file_without_a_header_is_one_short_finding(tmp_path):
+    labels = str([0, 1] * 4000)
+    (finding,) = parse(tmp_path, row(), header=row(labels=labels) + "\t\t").violations
+    assert finding.code == ViolationCode.COLUMN_MISSING
+    assert len(finding.message()) < 500
+
+
+def test_a_column_given_twice_is_told_beside_one_that_is_missing(tmp_path):
+    parsed = parse(tmp_path, header=HEADER.replace("labels", "sample_id"))
+    assert codes(parsed) == [ViolationCode.COLUMN_MISSING, ViolationCode.COLUMN_DUPLICATE]
+
+
 def test_start_sec_may_be_missing_as_column_or_as_value(tmp_path):
     short = "\t".join(HEADER.split("\t")[:5])
     assert parse(tmp_path, "\t".join(ROW.split("\t")[:5]), header=short).rows[0].start_sec is None
@@ -239,6 +264,21 @@ def test_bytes_that_are_not_utf8_are_reported_with_their_row(tmp_path):
     parsed = read_tsv(path)
     assert [(v.row, v.code) for v in parsed.violations] == [(3, ViolationCode.ENCODING_INVALID)]
     assert len(parsed.rows) == 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
+def test_a_file_in_utf16_or_utf32_is_one_finding_and_no_line_is_read(tmp_path, encoding):
+    parsed = parse(tmp_path, row(sample_id="a"), row(sample_id="é"), encoding=encoding)
+    (finding,) = parsed.violations
+    assert (finding.code, finding.row, parsed.row_count) == (ViolationCode.ENCODING_INVALID, None, 0)
+    assert finding.found.startswith("this is UTF-")
+
+
+def test_the_line_after_a_header_that_does_not_decode_is_never_taken_for_it(tmp_path):
+    for second in (HEADER, "é"):
+        parsed = parse(tmp_path, second, row(sample_id="b"), header=HEADER + "\té", encoding="latin-1")
+        assert [(v.row, v.code) for v in parsed.violations] == [(1, ViolationCode.ENCODING_INVALID)]
+        assert not parsed.rows
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", HEADER.encode()])

@@ -12,7 +12,7 @@ import cv2
 import numpy as np
 import pytest
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.errors import BACKSLASH_HINT, MediaError, ViolationCode
 from muvap_assets.media.faces import (
     decode_jpeg_gray,
     list_frames,
@@ -179,6 +179,23 @@ def test_everything_wrong_with_a_folder_is_found_at_once(tmp_path):
     invalid = errors.pop(ViolationCode.FRAME_NAME_INVALID)
     assert invalid == "'-4.jpg', '1e3.jpg', '3.png', '6.jpg', '7.jpg' and 1 more"
     assert len(errors) == 2
+
+
+def test_pictures_of_another_format_are_told_to_be_converted_and_nothing_else(tmp_path):
+    (error,) = list_frames(folder_of(tmp_path / "a", "00000.png", "00001.PNG")).errors
+    assert error.code is ViolationCode.FRAME_NAME_INVALID
+    assert error.hint == "PNG: only JPEG crops are read; convert them, or stack them into one .npy."
+    (error,) = list_frames(folder_of(tmp_path / "b", "1.jpg", "2.webp", "notes.txt")).errors
+    assert error.hint.startswith("WEBP: only JPEG crops are read")
+    assert "move everything else out" in error.hint
+
+
+def test_a_path_of_windows_is_told_what_to_write(tmp_path):
+    path = tmp_path / "media\\clip"
+    (error,) = list_frames(path).errors
+    assert error.hint == BACKSLASH_HINT
+    with pytest.raises(MediaError, match="Write / for"):
+        open_npy_faces(path)
 
 
 def test_a_folder_without_frames_a_missing_one_and_a_file_are_told_apart(tmp_path):

@@ -226,7 +226,9 @@ def test_validate_json_names_every_violation(sources, tmp_path):
     verdict = json.loads(result.stdout)
     assert result.exit_code == 1
     assert verdict["rows_refused"] == 2
-    assert {found["sample_id"] for found in verdict["found"] if found["severity"] == "error"} == {"walk-1", "walk-2"}
+    errors = [found for found in verdict["violations"] if found["severity"] == "error"]
+    assert {found["sample_id"] for found in errors} == {"walk-1", "walk-2"}
+    assert sum(verdict["violation_counts"].values()) == len(verdict["violations"])
 
 
 def test_the_command_takes_the_limits_of_references_and_has_the_datasets_files_defaults(sources):

@@ -222,6 +222,12 @@ def test_one_wrong_thing_is_one_violation_in_its_place(folder, name):
     assert str(folder.parent) not in message
 
 
+def test_a_path_of_windows_is_told_what_to_write(folder):
+    for path in ("media\\plain.mp4", "C:\\data\\plain.mp4"):
+        (finding,) = of_row(folder, raw_row(target={"video": path})).violations
+        assert (str(finding.code), finding.hint) == ("media_missing", "Write / for \\ in paths.")
+
+
 def test_all_of_them_are_reported_at_once(folder):  # acceptance 9
     rows = [raw_row(**{"id": f"row {i}", **fields}) for i, (fields, _, _) in enumerate(ONE_WRONG.values())]
     lines = [json.dumps(row) for row in rows]

@@ -239,6 +239,17 @@ def test_an_index_is_required_or_built(tmp_path):
 # --- processes ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("opened", [PackedRef2VADataset, SFTRef2VADataset])
+def test_the_folder_of_versions_and_one_that_is_not_there_are_told_in_one_error(tmp_path, opened):
+    with pytest.raises(FormatError, match=r"gone: no such folder; required: .* Check the path\."):
+        opened(str(tmp_path / "gone"))
+    published(tmp_path, clean_record("a"))
+    current = dataset_artifact(tmp_path).current
+    for settings in (DatasetSettings(), DatasetSettings(require_existing=True)):
+        with pytest.raises(FormatError, match=r"versions; required: .* Open .*demo/current\.$"):
+            opened(str(current.parent), settings)
+
+
 def test_a_pickled_dataset_carries_no_index_and_reads_the_same(tmp_path):
     dataset = PackedRef2VADataset(published(tmp_path, *(clean_record(f"row{number}") for number in range(20))))
     content = pickle.dumps(dataset)

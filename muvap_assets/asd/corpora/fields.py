@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import re
@@ -27,12 +28,15 @@ MAX_ROW_CHARACTERS = 2 * MAX_FIELD_CHARACTERS
 """All fields of a row together; a file that goes on beyond it is read no further."""
 
 MAX_SAMPLE_ID_CHARACTERS = 500
+_FIRST_BYTES = 4096
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID})
-"""Findings about lines that are not even a row of fields."""
-
+_NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID})
 _NAMES = {"\t": "tabs", ",": "commas"}
 _FIELD_LIMIT = Lock()
+_MARKS = (
+    *((mark, "UTF-32") for mark in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)),
+    *((mark, "UTF-16") for mark in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)),
+)  # in this order: a mark of UTF-32 begins as one of UTF-16
 
 
 class FieldError(Exception):
@@ -60,12 +64,18 @@ class FieldError(Exception):
 def read_lines(path: Path, findings: list[Violation], delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
     """Each non-blank line, split and unquoted, with its number; those that are no row go to ``findings``, one a line.
 
+    A file in UTF-16 or UTF-32 is one finding, and no line of it is read.
+
     A row is a line: a field in quotes does not go on in the next one. Read across lines, a stray quotation mark would take
     every row up to the next stray one with it.
 
     Raises:
         OSError: the file cannot be read.
     """
+    if (encoding := _wide_encoding(path)) is not None:
+        hint = 'Save it again as UTF-8; a spreadsheet\'s "Unicode Text" is UTF-16, which a text editor converts.'
+        findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, f"this is {encoding}", "UTF-8", hint))
+        return
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = enumerate(WholeLines(stream, MAX_ROW_CHARACTERS), 1)
         number = 0
@@ -95,6 +105,19 @@ def read_lines(path: Path, findings: list[Violation], delimiter: str = "\t") -> 
                 findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, found, "UTF-8", hint, number))
             elif line.strip():
                 yield number, fields
+
+
+def _wide_encoding(path: Path) -> str | None:
+    """UTF-16 or UTF-32, by the file's mark or, without one, by the zero bytes of its first line."""
+    with path.open("rb") as stream:
+        line = stream.readline(_FIRST_BYTES)
+    marked = next((name for mark, name in _MARKS if line.startswith(mark)), None)
+    return marked or ("UTF-16, or damaged (zero bytes in its first line)" if b"\0" in line else None)
+
+
+def is_no_record(finding: Violation) -> bool:
+    """Whether it is about a line that is not even a row of fields."""
+    return finding.code in _NOT_A_RECORD and finding.row is not None
 
 
 def _split(line: str, delimiter: str) -> list[str]:

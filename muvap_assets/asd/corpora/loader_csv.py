@@ -25,9 +25,9 @@ from muvap_assets.asd.corpora.crop_tree import CropTree, Found, is_folder_name, 
 from muvap_assets.asd.corpora.entry import CorpusEntry
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
-    NOT_A_RECORD,
     FieldError,
     file_finding,
+    is_no_record,
     parse_frame_rate,
     parse_labels,
     parse_sample_id,
@@ -176,7 +176,7 @@ class _Reader:
         except OSError as error:
             found, hint = f"cannot be read ({error.strerror})", "Check root and split, or give loader."
             self.findings.append(file_finding(path, ViolationCode.FILE_UNREADABLE, found, "a loader CSV", hint))
-        count += sum(finding.code in NOT_A_RECORD for finding in unread)
+        count += sum(map(is_no_record, unread))
         self.findings += unread
         if not count and not self.findings:
             found, hint = "no rows", "Was the file cut short?"

@@ -29,9 +29,9 @@ from muvap_assets.asd.corpora.entry import CorpusEntry
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     MAX_SAMPLE_ID_CHARACTERS,
-    NOT_A_RECORD,
     FieldError,
     file_finding,
+    is_no_record,
     parse_frame_rate,
     parse_labels,
     parse_sample_id,
@@ -45,6 +45,7 @@ _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
 _MAX_START_SEC = 10**7
 MAX_COLUMNS = 1000
+_NAMES_SHOWN, _NAME_CHARACTERS = 15, 60
 _MAX_AUDIO_RATE_HZ = 768_000
 
 
@@ -92,7 +93,7 @@ def read_tsv(path: Path) -> ParsedManifest:
                 "Check the path.",
             )
         )
-    row_count += sum(finding.code in NOT_A_RECORD for finding in findings)
+    row_count += sum(map(is_no_record, findings))
     rows, duplicates = reject_duplicates(path.name, rows)
     if not row_count and not findings:
         findings.append(
@@ -113,6 +114,8 @@ def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[
     header: list[str] | None = None
     for number, fields in read_lines(path, findings):
         if header is None:
+            if findings:  # about the header: the line after it is none
+                break
             header = [name.strip() for name in fields]
             problems = list(_check_header(path, header))
             findings.extend(problems)
@@ -131,6 +134,8 @@ def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[
             )
         else:
             yield number, dict(zip(header, fields, strict=True))
+    if header is None:
+        del findings[1:]
 
 
 def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
@@ -145,39 +150,55 @@ def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
             1,
         )
         return
-    occurrences = Counter(header)
-    for name in MANIFEST_COLUMNS:
-        if name not in header:
-            yield file_finding(
-                path,
-                ViolationCode.COLUMN_MISSING,
-                f"no column {name!r} in {header}",
-                f"the columns {', '.join(MANIFEST_COLUMNS)}",
-                "Add it; a header line of column names is needed, separated by tabs.",
-                1,
-            )
-    for name, count in occurrences.items():
-        if count > 1:
+    missing = [name for name in MANIFEST_COLUMNS if name not in header]
+    if missing:
+        yield _missing_columns(path, header, missing)
+    for name, count in Counter(header).items():
+        # Where columns are missing the line may be none of names at all, and whatever else is odd about it means nothing.
+        if count > 1 and (name in known or not missing):
             yield file_finding(
                 path,
                 ViolationCode.COLUMN_DUPLICATE,
-                f"column {name!r} occurs {'twice' if count == 2 else f'{count} times'}",
+                f"column {short(name)} occurs {'twice' if count == 2 else f'{count} times'}",
                 "each column once",
                 "Remove one.",
                 1,
             )
-        if name not in known:
+        if name not in known and not missing:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"Did you mean {near[0]!r}?" if near else "Its values go nowhere."
             yield file_finding(
                 path,
                 ViolationCode.COLUMN_UNKNOWN,
-                f"column {name!r} is not read",
+                f"column {short(name)} is not read",
                 f"one of {', '.join(known)}",
                 hint,
                 1,
                 Severity.WARNING,
             )
+
+
+def _missing_columns(path: Path, header: list[str], missing: list[str]) -> Violation:
+    more = f", and {len(header) - _NAMES_SHOWN} more" if len(header) > _NAMES_SHOWN else ""
+    found = f"no column {', '.join(map(repr, missing))} in [{', '.join(map(short, header[:_NAMES_SHOWN]))}{more}]"
+    hint = f"Add {'it' if len(missing) == 1 else 'them'}; a header line of column names is needed, separated by tabs."
+    separator = max(";,", key=header[0].count)
+    if len(header) == 1 and separator in header[0]:
+        found, hint = (
+            f"one column {short(header[0])}, separated by {separator!r}",
+            "Save the file again, separated by tabs.",
+        )
+    elif misspelt := list(_misspelt(header, missing)):
+        hint = f"Did you mean {', '.join(misspelt)}?"
+    required = f"the columns {', '.join(MANIFEST_COLUMNS)}"
+    return file_finding(path, ViolationCode.COLUMN_MISSING, found, required, hint, 1)
+
+
+def _misspelt(header: list[str], missing: list[str]) -> Iterator[str]:
+    names = [name for name in header if len(name) <= _NAME_CHARACTERS and name not in MANIFEST_COLUMNS]
+    for column in missing:
+        for name in difflib.get_close_matches(column, names, 1):
+            yield f"{column!r} by {name!r}"
 
 
 def _parse_row(source: str, number: int, record: Mapping[str, str], findings: list[Violation]) -> ClipRow | None:

@@ -40,6 +40,7 @@ import pyarrow as pa
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.packs.columns import PACK_TABLE
 from muvap_assets.errors import FormatError, Violation, ViolationCode
+from muvap_assets.layout import CURRENT
 from muvap_assets.media.faces import FACE_CONVERSION
 from muvap_assets.publish import write_json
 
@@ -112,6 +113,8 @@ def read_header(folder: Path) -> PackHeader:
     path = folder / HEADER_FILE
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise _no_pack(folder) from error
     except (OSError, ValueError, RecursionError) as error:
         raise PackFormatError(path, _reason(error), "a JSON object") from error
     if not isinstance(values, dict):
@@ -127,6 +130,15 @@ def read_header(folder: Path) -> PackHeader:
     except (KeyError, TypeError, ValueError) as error:
         raise PackFormatError(path, f"{type(error).__name__} {error}", "face_shape, counts and provenance") from error
     return PackHeader(face_shape=(height, width), provenance=provenance, **counts)
+
+
+def _no_pack(folder: Path) -> PackFormatError:
+    current = folder / CURRENT
+    if not folder.is_dir():
+        return PackFormatError(folder, "no such folder", "the folder of a pack", "Check the path.")
+    if current.is_dir():
+        return PackFormatError(folder, "the folder of a pack's versions", "the folder of a pack", f"Open {current}.")
+    return PackFormatError(folder / HEADER_FILE, "missing", "a JSON object")
 
 
 def _count(value: object) -> int:
@@ -247,12 +259,12 @@ def entry_at(batch: pa.RecordBatch, row: int) -> PackEntry:
 class PackFormatError(FormatError):
     """A file of a pack is not what the format promises; :meth:`violation` gives the same finding as a record."""
 
-    def __init__(self, path: Path, found: str, required: str) -> None:
-        super().__init__(f"{path}: {found}; required: {required}. {_HINT}")
-        self.path, self.found, self.required = path, found, required
+    def __init__(self, path: Path, found: str, required: str, hint: str = _HINT) -> None:
+        super().__init__(f"{path}: {found}; required: {required}. {hint}")
+        self.path, self.found, self.required, self.hint = path, found, required, hint
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (PackFormatError, (self.path, self.found, self.required))
+        return (PackFormatError, (self.path, self.found, self.required, self.hint))
 
     def violation(self) -> Violation:
         """The finding, placed by the file's name within the pack."""
@@ -261,7 +273,7 @@ class PackFormatError(FormatError):
             code=ViolationCode.ARTIFACT_INVALID,
             found=self.found,
             required=self.required,
-            hint=_HINT,
+            hint=self.hint,
             source=f"{shard}/{self.path.name}".lstrip("/"),
         )
 
