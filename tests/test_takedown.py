@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from version_roots import names
+from version_roots import names, purge_killed_at_every_removal
 
 from muvap_assets.asd import line
 from muvap_assets.asd.contract import Corpus
@@ -83,6 +83,16 @@ def test_what_was_taken_out_of_the_manifest_is_purged_from_everything_that_stand
         assert names(artifact.folder) == {current_version(artifact), "current"}
     platform.run()
     assert platform.traces() == []
+
+
+@pytest.mark.parametrize("kind", ["recording", "audio", "faces", "sample"])
+def test_the_same_command_removes_the_rest_wherever_it_was_killed(platform, kind, monkeypatch):
+    platform.leave_the_manifest()
+    assert purge_killed_at_every_removal(monkeypatch, platform.layout, named_by(platform, kind)) > 1
+    purge(platform.layout, named_by(platform, "recording"))
+    assert platform.traces() == []
+    for artifact in platform.artifacts():
+        assert names(artifact.folder) == {current_version(artifact), "current"}
 
 
 def test_before_everything_current_is_made_without_it_nothing_is_removed(platform):
