@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.corpora.tsv import read_tsv
@@ -297,7 +298,7 @@ def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) ->
     rows: list[Path] = []
     needed: set[str] = set()
     for path in sorted(store.glob("rows/*/*.row")):
-        if path.stem not in listed and not report.samples.isdisjoint(_ids_of(path)):
+        if path.stem not in listed and _may_be_of(path, report.samples):
             rows.append(path)
         else:
             needed |= row_retention.parts_of(path) or set()
@@ -309,8 +310,12 @@ def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) ->
         _remove_file(layout, path, RemovalKind.ROW, report)
 
 
-def _ids_of(row: Path) -> set[str]:
-    return set(pq.read_table(row, columns=["id"]).column("id").to_pylist())
+def _may_be_of(row: Path, samples: set[str]) -> bool:
+    """Whether a row is of one of ``samples``; one that cannot be read may be of any, and encoding makes it again."""
+    try:
+        return not samples.isdisjoint(pq.read_table(row, columns=["id"]).column("id").to_pylist())
+    except (OSError, pa.ArrowException, KeyError):
+        return True
 
 
 def _texts_naming(layout: Layout, takedown: Takedown, samples: set[str]) -> Iterator[Path]:

@@ -110,3 +110,17 @@ def test_a_purge_that_was_killed_at_any_removal_is_ended_by_the_next(platform, m
     assert purge_killed_at_every_removal(monkeypatch, platform.layout, named, manifests=manifests) > 2
     assert platform.traces(digest, *ids) == []
     assert platform.run() == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 torn"])
+def test_a_damaged_row_that_nothing_lists_goes_with_a_purge(platform, content):
+    platform.run()
+    gone = platform.rows.pop(0)["id"]
+    platform.run()
+    stray = platform.layout.row_store / "rows" / "ab" / f"{'ab' * 32}.row"
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(content)
+    purge(platform.layout, Takedown(samples=frozenset({gone})))
+    assert not stray.exists()
+    assert platform.traces(gone) == []
+    assert platform.run() == 0
