@@ -18,6 +18,7 @@ Dagster's event log) is not reached.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,21 +41,45 @@ from muvap_assets.version_diff import kind_of, read_rows
 from muvap_assets.versions import artifacts, standing_versions
 
 _SHOWN = 5
+_DIGEST_LENGTH = 64
 _MADE_IN_ORDER = ("manifest", "loudness_index", "packed_shards", "encoded_latents", "parquet_cache_index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takedown:
-    """What is to go; any of the three. ``media`` are SHA-256 digests of files, ``recordings`` their first 16 digits."""
+    """What is to go; any of the three. ``media`` are SHA-256 digests of files, ``recordings`` their first 16 digits.
+
+    Raises:
+        ConfigError: a digest is none, or a sample has no name.
+    """
 
     recordings: frozenset[str] = frozenset()
     media: frozenset[str] = frozenset()
     samples: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        for name, length in (("recordings", ID_LENGTH), ("media", _DIGEST_LENGTH)):
+            digests = frozenset(_digits(name, value, length) for value in getattr(self, name))
+            object.__setattr__(self, name, digests)
+        if any(not sample.strip() for sample in self.samples):
+            raise ConfigError(
+                "purge: samples: an empty name; required: a sample_id, or the id of a ref2va row. Name the sample."
+            )
+
     @property
     def recording_ids(self) -> frozenset[str]:
         """The recordings that are named, by either digest."""
         return self.recordings | {digest[:ID_LENGTH] for digest in self.media}
+
+
+def _digits(name: str, value: str, length: int) -> str:
+    digits = value.strip().lower()
+    if not re.fullmatch(rf"[0-9a-f]{{{length}}}", digits):
+        raise ConfigError(
+            f"purge: {name} {value!r}: {len(digits)} characters; required: the {'' if name == 'media' else 'first '}{length} "
+            "hexadecimal digits of the file's SHA-256, and nothing else. `sha256sum FILE` prints it."
+        )
+    return digits
 
 
 @dataclass(frozen=True, slots=True)
