@@ -1,8 +1,8 @@
 """Taking a recording, a media file or a sample out of everything that was ever made of it.
 
 The order is fixed: first it leaves the source manifest and everything current is made again without it; only then is it
-purged from what stands beside: versions that hold it are removed whole, then rows and parts of the row store, then what
-caches and reports say about it. Until then nothing is removed, and what has to be made again is said.
+purged from what stands beside: rows and parts of the row store, what caches and reports say about it, and versions that hold
+it, as a whole, manifests last. Until then nothing is removed, and what has to be made again is said.
 
 | named by     | found in asd by                             | found in ref2va by                                                |
 |--------------|---------------------------------------------|-------------------------------------------------------------------|
@@ -18,10 +18,12 @@ Dagster's event log) is not reached.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.corpora.tsv import read_tsv
@@ -39,21 +41,45 @@ from muvap_assets.version_diff import kind_of, read_rows
 from muvap_assets.versions import artifacts, standing_versions
 
 _SHOWN = 5
+_DIGEST_LENGTH = 64
 _MADE_IN_ORDER = ("manifest", "loudness_index", "packed_shards", "encoded_latents", "parquet_cache_index")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Takedown:
-    """What is to go; any of the three. ``media`` are SHA-256 digests of files, ``recordings`` their first 16 digits."""
+    """What is to go; any of the three. ``media`` are SHA-256 digests of files, ``recordings`` their first 16 digits.
+
+    Raises:
+        ConfigError: a digest is none, or a sample has no name.
+    """
 
     recordings: frozenset[str] = frozenset()
     media: frozenset[str] = frozenset()
     samples: frozenset[str] = frozenset()
 
+    def __post_init__(self) -> None:
+        for name, length in (("recordings", ID_LENGTH), ("media", _DIGEST_LENGTH)):
+            digests = frozenset(_digits(name, value, length) for value in getattr(self, name))
+            object.__setattr__(self, name, digests)
+        if any(not sample.strip() for sample in self.samples):
+            raise ConfigError(
+                "purge: samples: an empty name; required: a sample_id, or the id of a ref2va row. Name the sample."
+            )
+
     @property
     def recording_ids(self) -> frozenset[str]:
         """The recordings that are named, by either digest."""
         return self.recordings | {digest[:ID_LENGTH] for digest in self.media}
+
+
+def _digits(name: str, value: str, length: int) -> str:
+    digits = value.strip().lower()
+    if not re.fullmatch(rf"[0-9a-f]{{{length}}}", digits):
+        raise ConfigError(
+            f"purge: {name} {value!r}: {len(digits)} characters; required: the {'' if name == 'media' else 'first '}{length} "
+            "hexadecimal digits of the file's SHA-256, and nothing else. `sha256sum FILE` prints it."
+        )
+    return digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +136,7 @@ def purge(
                 f"purge: a run is in progress ({', '.join(busy[:_SHOWN]) or 'it uses the row store'}); required: none, since "
                 "it may publish again what is purged. Nothing was removed. Wait for it, or end it, and purge again."
             )
-        gone = set()
-        for holding in holdings:
-            gone.add(holding.artifact.version(holding.version))
-            _remove_holding(layout, holding, report)
-        _purge_row_store(layout, report, gone)
-        _purge_texts(layout, takedown, report)
+        _remove_all(layout, takedown, holdings, report)
     return report
 
 
@@ -236,10 +257,15 @@ def _made_from(layout: Layout, artifact: Artifact, dataset: str, folder: Path, k
     return True
 
 
+def _step(holding: Holding) -> int:
+    """How late in its line the version is made."""
+    return _MADE_IN_ORDER.index(kind_of(holding.artifact.version(holding.version)).partition("/")[2])
+
+
 def _require_rebuilt(current: list[Holding]) -> None:
     if not current:
         return
-    current = sorted(current, key=lambda holding: _MADE_IN_ORDER.index(holding.artifact.name))
+    current = sorted(current, key=_step)
     lines = [
         f"{holding.artifact.label}: {len(holding.rows)} rows ({', '.join(holding.rows[:_SHOWN])}"
         f"{', ...' if len(holding.rows) > _SHOWN else ''}) in version {holding.version}"
@@ -255,18 +281,36 @@ def _require_rebuilt(current: list[Holding]) -> None:
 # --- removing -----------------------------------------------------------------------------------------------------------
 
 
-def _remove_holding(layout: Layout, holding: Holding, report: TakedownReport) -> None:
+def _remove_all(layout: Layout, takedown: Takedown, holdings: list[Holding], report: TakedownReport) -> None:
+    """Remove what is found through something else before that.
+
+    After a kill the same command finds what is left: ids are known by manifests, and files that are gone by their digests.
+    """
+    digests = media_cache(layout) / "digests.json"
+    texts = {*_texts_naming(layout, takedown, report.samples)}
+    texts |= {
+        layout.pack_tracks(holding.artifact.partition, holding.version)
+        for holding in holdings
+        if holding.artifact.name == "packed_shards"
+    }
+    _purge_row_store(layout, report, {holding.artifact.version(holding.version) for holding in holdings})
+    for path in sorted(texts - {digests}):
+        _remove_file(layout, path, RemovalKind.CACHE, report)
+    for holding in sorted(holdings, key=_step, reverse=True):
+        _remove_holding(holding, report)
+    if digests in texts:
+        _remove_file(layout, digests, RemovalKind.CACHE, report)
+
+
+def _remove_holding(holding: Holding, report: TakedownReport) -> None:
     artifact, version = holding.artifact, holding.version
-    folder = artifact.version(version)
-    size = sum(state.st_size for state in file_states(folder))
+    size = sum(state.st_size for state in file_states(artifact.version(version)))
     if not report.dry_run and not remove_version(artifact, version):
         raise PublishError(
             f"{artifact.label} version {version}: became current while it was purged; required: that it stays behind. "
             "Somebody rolled back to it: materialize the artifact again, and purge again."
         )
     report.removed.append(Removal(RemovalKind.VERSION, f"{artifact.label} {version}", size))
-    if artifact.name == "packed_shards":
-        _remove_file(layout, layout.pack_tracks(artifact.partition, version), RemovalKind.CACHE, report)
 
 
 def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) -> None:
@@ -276,25 +320,32 @@ def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) ->
     """
     store = layout.row_store
     listed = listed_rows(layout, gone)
+    rows: list[Path] = []
     needed: set[str] = set()
     for path in sorted(store.glob("rows/*/*.row")):
-        if path.stem not in listed and not report.samples.isdisjoint(_ids_of(path)):
-            report.outside += path.stat().st_nlink > 1
-            _remove_file(layout, path, RemovalKind.ROW, report)
+        if path.stem not in listed and _may_be_of(path, report.samples):
+            rows.append(path)
         else:
             needed |= row_retention.parts_of(path) or set()
     for path in sorted(store.glob("parts/*/*/*.part")) if report.samples else []:
         if path.stem not in needed:
             _remove_file(layout, path, RemovalKind.PART, report)
+    for path in rows:
+        report.outside += path.stat().st_nlink > 1
+        _remove_file(layout, path, RemovalKind.ROW, report)
 
 
-def _ids_of(row: Path) -> set[str]:
-    return set(pq.read_table(row, columns=["id"]).column("id").to_pylist())
+def _may_be_of(row: Path, samples: set[str]) -> bool:
+    """Whether a row is of one of ``samples``; one that cannot be read may be of any, and encoding makes it again."""
+    try:
+        return not samples.isdisjoint(pq.read_table(row, columns=["id"]).column("id").to_pylist())
+    except (OSError, pa.ArrowException, KeyError):
+        return True
 
 
-def _purge_texts(layout: Layout, takedown: Takedown, report: TakedownReport) -> None:
-    """Remove whole files of caches and reports that name any of it: they are safe to lose."""
-    names = {json.dumps(sample, ensure_ascii=ascii) for sample in report.samples for ascii in (True, False)}
+def _texts_naming(layout: Layout, takedown: Takedown, samples: set[str]) -> Iterator[Path]:
+    """Files of caches and reports that name any of it: they are safe to lose as a whole."""
+    names = {json.dumps(sample, ensure_ascii=ascii) for sample in samples for ascii in (True, False)}
     needles = [name.encode() for name in names | takedown.media | takedown.recording_ids]
     for folder in (layout.cache, layout.root / "reports"):
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
@@ -303,7 +354,7 @@ def _purge_texts(layout: Layout, takedown: Takedown, report: TakedownReport) -> 
             except FileNotFoundError:
                 continue  # the sensor of the sources writes its caches anew meanwhile
             if any(needle in content for needle in needles):
-                _remove_file(layout, path, RemovalKind.CACHE, report)
+                yield path
 
 
 def _remove_file(layout: Layout, path: Path, kind: RemovalKind, report: TakedownReport) -> None:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
-from version_roots import names
+from version_roots import names, purge_killed_at_every_removal
 
 from muvap_assets.asd import line
 from muvap_assets.asd.contract import Corpus
@@ -85,6 +85,16 @@ def test_what_was_taken_out_of_the_manifest_is_purged_from_everything_that_stand
     assert platform.traces() == []
 
 
+@pytest.mark.parametrize("kind", ["recording", "audio", "faces", "sample"])
+def test_the_same_command_removes_the_rest_wherever_it_was_killed(platform, kind, monkeypatch):
+    platform.leave_the_manifest()
+    assert purge_killed_at_every_removal(monkeypatch, platform.layout, named_by(platform, kind)) > 1
+    purge(platform.layout, named_by(platform, "recording"))
+    assert platform.traces() == []
+    for artifact in platform.artifacts():
+        assert names(artifact.folder) == {current_version(artifact), "current"}
+
+
 def test_before_everything_current_is_made_without_it_nothing_is_removed(platform):
     before = platform.traces()
     with pytest.raises(StaleInputError) as found:
@@ -124,6 +134,29 @@ def test_nothing_named_is_refused(platform):
         purge(platform.layout, Takedown())
 
 
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ({"media": [""]}, "media '': 0 characters; required: the 64 hexadecimal"),
+        ({"media": ["a"]}, "media 'a': 1 characters"),
+        ({"media": ["sha256:" + "0" * 64]}, "media 'sha256:0+': 71 characters"),
+        ({"media": ["0" * 32]}, "media '0+': 32 characters"),
+        ({"media": ["g" * 64]}, "media 'g+': 64 characters"),
+        ({"recordings": [""]}, "recordings '': 0 characters; required: the first 16 hexadecimal"),
+        ({"recordings": ["0" * 64]}, "recordings '0+': 64 characters"),
+        ({"samples": [GONE, " "]}, "samples: an empty name"),
+    ],
+)
+def test_what_cannot_be_a_digest_or_a_name_is_refused(named, message):
+    with pytest.raises(ConfigError, match=f"purge: {message}"):
+        Takedown(**{name: frozenset(values) for name, values in named.items()})
+
+
+def test_digests_are_taken_with_blanks_around_and_in_capitals():
+    assert Takedown(media=frozenset({f" {'AB' * 32}\n"})) == Takedown(media=frozenset({"ab" * 32}))
+    assert Takedown(recordings=frozenset({" 00AA11BB22CC33DD"})).recording_ids == {"00aa11bb22cc33dd"}
+
+
 def test_license_and_consent_are_in_the_manifest_that_a_takedown_is_decided_by(platform):
     for row in platform.corpus.rows:
         row.update(license="CC-BY-4.0", consent="withdrawn" if row["sample_id"] == GONE else "given")
@@ -142,8 +175,14 @@ def test_the_command_says_what_it_removed_or_what_is_missing(platform):
     refused = muvap("--recording", platform.recording[:16])
     assert refused.exit_code == 1
     assert "what is current still holds it" in refused.output
+    mistyped = muvap("--media", "")
+    assert (mistyped.exit_code, "error: purge: media ''" in mistyped.output) == (1, True)
+    unknown = muvap("--sample", f"{GONE}x", "--dry-run")
+    assert unknown.exit_code == 0
+    assert f"nothing that was named was found below {platform.layout.root}" in unknown.output
     platform.leave_the_manifest()
     done = muvap("--recording", platform.recording[:16], "--sample", GONE)
     assert done.exit_code == 0, done.output
     assert "version: asd/packed_shards [talks] " in done.output
+    assert "nothing that was named" not in done.output
     assert platform.traces() == []

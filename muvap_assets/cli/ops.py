@@ -190,8 +190,12 @@ def maintenance(
 
 
 @click.command()
-@click.option("--recording", "recordings", multiple=True, help="A recording's id: 16 digits of its file's SHA-256.")
-@click.option("--media", multiple=True, help="SHA-256 of a media file: a recording, faces, a video, an image.")
+@click.option(
+    "--recording", "recordings", multiple=True, help="A recording's id: the first 16 digits of its file's SHA-256."
+)
+@click.option(
+    "--media", multiple=True, help="SHA-256 of a media file, 64 digits: a recording, faces, a video, an image."
+)
 @click.option("--sample", "samples", multiple=True, help="A sample_id, or the id of a ref2va row.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
 @datasets_option("says where the media of ref2va manifests lie.")
@@ -208,12 +212,7 @@ def purge(dry_run: bool, datasets: Path | None, data_root: Path, **named: tuple[
     from muvap_assets.takedown import purge as remove_everywhere
 
     known = {} if datasets is None else load_datasets(datasets).ref2va
-    takedown = Takedown(
-        **{
-            name: frozenset(value.lower() if name != "samples" else value for value in values)
-            for name, values in named.items()
-        }
-    )
+    takedown = Takedown(**{name: frozenset(values) for name, values in named.items()})
     report = remove_everywhere(
         _layout(data_root), takedown, manifests={name: entry.manifest for name, entry in known.items()}, dry_run=dry_run
     )
@@ -222,6 +221,11 @@ def purge(dry_run: bool, datasets: Path | None, data_root: Path, **named: tuple[
     if report.outside:
         click.echo(
             f"left: {report.outside} rows have another name outside the data root, in a dataset that was exported"
+        )
+    if not report.removed:
+        click.echo(
+            f"nothing that was named was found below {data_root.resolve()}. Was it spelled as the manifest has it, is this the "
+            "data root, and was it not purged before?"
         )
     click.echo(f"{len(report.removed)} {'would be removed' if dry_run else 'removed'}")
 

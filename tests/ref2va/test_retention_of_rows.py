@@ -4,6 +4,7 @@ import json
 
 import pytest
 from encoder_rows import FakeEncoder
+from version_roots import purge_killed_at_every_removal
 
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
 from muvap_assets.errors import StaleInputError
@@ -94,4 +95,32 @@ def test_a_purged_video_leaves_no_version_row_part_or_cache_entry(platform, kind
     for artifact in ("manifest", "parquet_cache_index"):
         folder = getattr(platform.layout, f"ref2va_{artifact}")("clips")
         assert {path.name for path in folder.folder.iterdir()} == {current_version(folder), "current"}
+    assert platform.run() == 0
+
+
+def test_a_purge_that_was_killed_at_any_removal_is_ended_by_the_next(platform, monkeypatch):
+    video = platform.sources / platform.rows[0]["target"]["video"]
+    gone = [row for row in platform.rows if video.name in json.dumps(row)]
+    digest, ids = file_sha256(video), [row["id"] for row in gone]
+    platform.run()
+    platform.rows = [row for row in platform.rows if row not in gone]
+    platform.run()
+    video.write_bytes(b"replaced since")
+    named, manifests = Takedown(media=frozenset({digest})), {"clips": platform.dataset.manifest}
+    assert purge_killed_at_every_removal(monkeypatch, platform.layout, named, manifests=manifests) > 2
+    assert platform.traces(digest, *ids) == []
+    assert platform.run() == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1 torn"])
+def test_a_damaged_row_that_nothing_lists_goes_with_a_purge(platform, content):
+    platform.run()
+    gone = platform.rows.pop(0)["id"]
+    platform.run()
+    stray = platform.layout.row_store / "rows" / "ab" / f"{'ab' * 32}.row"
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_bytes(content)
+    purge(platform.layout, Takedown(samples=frozenset({gone})))
+    assert not stray.exists()
+    assert platform.traces(gone) == []
     assert platform.run() == 0
