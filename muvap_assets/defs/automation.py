@@ -18,7 +18,7 @@ from dagster._utils.schedules import is_valid_cron_schedule
 
 from muvap_assets.datasets import Datasets
 from muvap_assets.defs import asd, ref2va
-from muvap_assets.defs.conditions import GPU_RUN_TAGS
+from muvap_assets.defs.conditions import CPU_RUN_TAGS, GPU_RUN_TAGS
 from muvap_assets.defs.metadata import TABLE_ROWS
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import Layout
@@ -154,7 +154,7 @@ def build_automation_sensors() -> list[dg.AutomationConditionSensorDefinition]:
     others = [asd.SOURCE, asd.MANIFEST, asd.LOUDNESS_INDEX, asd.PACKED_SHARDS]
     others += [ref2va.SOURCE, ref2va.MANIFEST, ref2va.CACHE_INDEX]
     return [
-        _automation("automation", dg.AssetSelection.assets(*others), {}),
+        _automation("automation", dg.AssetSelection.assets(*others), CPU_RUN_TAGS),
         _automation("automation_gpu", dg.AssetSelection.assets(ref2va.ENCODED_LATENTS), GPU_RUN_TAGS),
     ]
 

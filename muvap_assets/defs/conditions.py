@@ -15,6 +15,9 @@ from dagster._core.definitions.declarative_automation.automation_condition impor
 GPU_RUN_TAGS = {"dagster-celery/queue": "gpu"}
 """Sends a run to a machine with a GPU; the queue of a run is chosen by its tags, and by nothing else."""
 
+CPU_RUN_TAGS = {"dagster-celery/queue": "cpu"}
+"""The queue a run goes to anyway, named so that a limit on its runs sees it."""
+
 Condition = AutomationCondition[dg.AssetKey | dg.AssetCheckKey]
 
 
