@@ -6,7 +6,8 @@ swapped under the same name does, and so does one that appears where it was miss
 
 Reading everything each time would be slow, so digests are remembered on disk by size, modification and change time and
 inode. That cache is safe to lose. A file changed less than two seconds ago is never taken from it: within the
-resolution of a clock, it may change again and look the same.
+resolution of a clock, it may change again and look the same. Its change time says so, which only the system sets: a copy
+may carry a modification time of years ahead.
 """
 
 from __future__ import annotations
@@ -205,13 +206,13 @@ def _state(status: os.stat_result) -> tuple[str, float]:
     The change time and the inode notice a file of the same size that was moved in with its old modification time.
     """
     state = f"{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_ino}"
-    return state, max(status.st_mtime, status.st_ctime)
+    return state, status.st_ctime
 
 
 def _folder_state(folder: Path) -> tuple[str, float]:
     with os.scandir(folder) as entries:
         states = {entry.name: _state(entry.stat()) for entry in entries if entry.is_file()}
-    changed = max([folder.stat().st_mtime, *(changed for _, changed in states.values())])
+    changed = max([folder.stat().st_ctime, *(changed for _, changed in states.values())])
     return _digest(f"{name}\0{states[name][0]}" for name in sorted(states)), changed
 
 
