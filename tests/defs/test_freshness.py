@@ -61,6 +61,22 @@ def test_each_partition_is_told_when_it_grows_too_old_and_once_only(defs, instan
     assert summary.status.value == "FAILED"
 
 
+def test_a_hanging_webhook_costs_a_tick_one_alert_and_no_result(defs, instance, monkeypatch):
+    sent, clock = [], [0.0]
+
+    def hang(alert):
+        sent.append(alert)
+        clock[0] += 20
+        return "timed out"
+
+    monkeypatch.setattr("muvap_assets.defs.alerts.send", hang)
+    monkeypatch.setattr(freshness, "time", type("fake", (), {"monotonic": lambda: clock[0]}))
+    later(monkeypatch, 60)
+    events = look(defs, instance).asset_events
+    assert {(e.partition, e.passed) for e in events} == {("old", False), ("new", False)}
+    assert len(sent) == 1
+
+
 def test_a_run_that_makes_a_partition_reports_its_age(corpus, tmp_path, instance):
     corpus.row("a")
     corpus.write()
