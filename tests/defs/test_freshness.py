@@ -95,6 +95,15 @@ def test_the_asset_shows_the_policy_of_its_most_patient_partition(defs):
     assert policy.fail_window.to_timedelta() == datetime.timedelta(hours=48)
 
 
+@pytest.mark.parametrize("hours", [0.02, 87_600])
+def test_the_shortest_and_the_longest_limit_make_a_policy(tmp_path, hours):
+    entry = {"kind": "tsv", "manifest": "train.tsv", "max_age_hours": hours}
+    (tmp_path / "datasets.yaml").write_text(json.dumps({"corpora": {"talks": entry}}))
+    defs = build_defs(datasets_file=tmp_path / "datasets.yaml", data_root=tmp_path / "data")
+    policy = defs.resolve_asset_graph().get(PACKS).freshness_policy
+    assert policy.fail_window.to_timedelta() == datetime.timedelta(hours=hours)
+
+
 def test_without_limits_there_is_neither_a_check_nor_a_sensor(tmp_path):
     names = {sensor.name for sensor in build_defs().sensors}
     assert "partition_ages" not in names
