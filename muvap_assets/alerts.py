@@ -6,9 +6,9 @@ be delivered is told to the caller and never raised: an alert about a failure mu
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
-import urllib.error
 import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -37,12 +37,33 @@ def send(alert: Alert, address: str | None = None) -> str | None:
         return None
     if not address.startswith(("http://", "https://")):
         return f"{WEBHOOK_VARIABLE}: found {address.split(':')[0]!r}; required: an http or https address. Correct it."
-    body = json.dumps({"text": alert.text, "kind": alert.kind, **alert.facts}, ensure_ascii=False).encode("utf-8")
-    request = urllib.request.Request(address, body, {"Content-Type": "application/json; charset=utf-8"}, method="POST")
+    host = "the address"
     try:
-        with urllib.request.urlopen(request, timeout=TIMEOUT_SEC) as answer:
+        body = json.dumps({"text": alert.text, "kind": alert.kind, **alert.facts}, ensure_ascii=False)
+        request = urllib.request.Request(
+            address,
+            body.encode("utf-8", errors="replace"),  # a file's name may hold what UTF-8 cannot
+            {"Content-Type": "application/json; charset=utf-8"},
+            method="POST",
+        )
+        host = request.host.rpartition("@")[2]
+        with urllib.request.build_opener(_NoRedirect).open(request, timeout=TIMEOUT_SEC) as answer:
             answer.read(1)
-    except (OSError, ValueError) as error:  # an answer of 400 and above is an OSError too
-        # the address may hold a secret: its host is enough to find it
-        return f"{WEBHOOK_VARIABLE}: {request.host} did not take the alert ({error}). See whether it is reachable from the daemon."
-    return None
+    except OSError as error:  # an answer of 300 and above is one too
+        reason = str(error)
+    except (ValueError, TypeError, http.client.HTTPException) as error:
+        reason = type(error).__name__  # its text may hold the whole address
+    else:
+        return None
+    # the address may hold a secret: its host is enough to find it
+    return (
+        f"{WEBHOOK_VARIABLE}: {host} did not take the alert ({reason}). See whether the address is right, no redirect, and "
+        "reachable from the daemon."
+    )
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect is followed by a GET without the body, which looks delivered and is not."""
+
+    def redirect_request(self, *arguments: object) -> None:
+        """None, so that the redirect itself is the answer, and an error."""

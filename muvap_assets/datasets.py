@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails
 
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.ava import AvaCorpus
+from muvap_assets.asd.corpora.entry import Hours
 from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.corpora.wasd import WasdCorpus
@@ -40,7 +41,6 @@ from muvap_assets.ref2va.contract import Dataset, Format, options_of
 DATASETS_VARIABLE = "MUVAP_DATASETS"
 MAX_FILE_BYTES = 4 << 20
 MAX_VALUES = 500_000
-Hours = Annotated[float, Field(gt=0)]
 _VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 

@@ -1,5 +1,4 @@
-"""Whether a disk holds what is about to be written to it, asked before the work and not after hours of it; what a folder holds,
-and whether a file is still the one that was read."""
+"""What a disk has room for, asked before the work and not after hours of it; what a folder holds, and what became of a file."""
 
 from __future__ import annotations
 
@@ -39,10 +38,11 @@ def file_states(folder: Path) -> Iterator[os.stat_result]:
 def state_of(status: os.stat_result) -> tuple[str, float]:
     """What tells one state of a file from another without reading it, and when it last changed.
 
-    The change time and the inode notice a file of the same size that was moved in with its old modification time.
+    The change time and the inode notice a file of the same size that was moved in with its old modification time. Only the
+    change time says when that was: copies keep the modification time of elsewhere, which may lie in the future.
     """
     state = f"{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_ino}"
-    return state, max(status.st_mtime, status.st_ctime)
+    return state, status.st_ctime
 
 
 def require_space(place: Path, needed_bytes: int, what: str) -> None:

@@ -12,6 +12,7 @@ Belongs here: the file and its lock. What is kept is ``retention``'s, what is sh
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -49,14 +50,21 @@ def exclusively(artifact: Artifact) -> Iterator[None]:
 
 
 def record(artifact: Artifact, version: str) -> None:
-    """Write down that ``version`` just became current; called under the lock."""
+    """Write down that ``version`` is current, unless the last line says so; called under the lock.
+
+    Whoever moved ``current`` may have died before writing it down, so that the last line decides and not who moved it.
+    """
+    if (last := events(artifact)[-1:]) and last[0].version == version:
+        return
     line = json.dumps({"version": version, "at_sec": wall_clock_sec()}).encode() + b"\n"
     descriptor = os.open(artifact.journal, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
     try:
         size = os.fstat(descriptor).st_size
         # A line that a killed process or a full disk cut short must not swallow this one.
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        os.write(descriptor, b"\n" + line if torn else line)
+        whole = b"\n" + line if torn else line
+        if os.write(descriptor, whole) < len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(artifact.journal))
         os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -120,8 +120,8 @@ def run_checked(
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise PublishError(
                 f"{artifact.label}: the disk that holds {artifact.root} is full ({free_bytes(artifact.root) / 1e9:.3f} GB free); "
-                "nothing was published and the staged files were removed. Free some space (`muvap maintenance`), or move the "
-                "data root."
+                "nothing was published, `current` is as it was, and the staged files were removed. Free some space "
+                "(`muvap maintenance`), or move the data root."
             ) from error
         raise
 
@@ -263,7 +263,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
     Two publishers of the same bytes may race: whoever comes second finds the version standing and leaves it.
 
     Raises:
-        PublishError: a non-empty folder that is not this version stands in its place.
+        PublishError: a non-empty folder that is not this version stands in its place, or the journal cannot be written.
     """
     version = content_version(folder, location_dependent)
     fsync_tree(folder)
@@ -272,10 +272,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
     with exclusively(artifact):
         created = _place(folder, artifact, version, location_dependent)
         fsync(artifact.folder)
-        moved = current_version(artifact) != version
-        point_current(artifact, version, folder.parent)
-        if moved:
-            record(artifact, version)
+        make_current(artifact, version, folder.parent)
     return Published(version, artifact.version(version), created)
 
 
@@ -296,6 +293,26 @@ def _place(folder: Path, artifact: Artifact, version: str, location_dependent: C
             (folder / name).replace(target / name)
         return False
     return True
+
+
+def make_current(artifact: Artifact, version: str, scratch: Path) -> None:
+    """Point ``current`` at a version and write that down; called under the lock, with a private folder to work in.
+
+    Raises:
+        PublishError: ``current`` points there, and the journal does not say so.
+    """
+    try:
+        if current_version(artifact) != version:
+            point_current(artifact, version, scratch)
+        record(artifact, version)
+    except OSError as error:
+        if current_version(artifact) != version:
+            raise
+        raise PublishError(
+            f"{artifact.label}: version {version} is current, but that could not be written to {artifact.journal} "
+            f"({error.strerror or error}); required: a line for each move, by which older versions are kept and found. Free "
+            "some space (`muvap maintenance`), then do the same again: what is missing is written then."
+        ) from error
 
 
 def point_current(artifact: Artifact, version: str, scratch: Path) -> None:

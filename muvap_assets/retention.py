@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -103,13 +104,16 @@ def maintain(
     report = MaintenanceReport(dry_run)
     _clean_staging(layout, report, now - retention.grace_sec)
     gone: set[Path] = set()
+    names_taken: Counter[tuple[int, int]] = Counter()
     for artifact in artifacts(layout):
         for version in surplus_versions(artifact, retention, now):
+            folder = artifact.version(version.version)
+            # Only a dry run leaves the names in place that versions before this one would have lost.
+            freed_bytes = tree_bytes(folder, names_taken if dry_run else None)
             if dry_run or remove_version(artifact, version.version):
-                folder = artifact.version(version.version)
                 gone.add(folder)
                 label = f"{artifact.label} {version.version}"
-                report.removed.append(Removal(RemovalKind.VERSION, label, version.size_bytes))
+                report.removed.append(Removal(RemovalKind.VERSION, label, freed_bytes))
     _clean_row_store(layout, report, now - retention.row_grace_sec, gone)
     _clean_pack_cache(layout, report, gone)
     return report
@@ -189,9 +193,19 @@ def _locks(staging: Path) -> Iterator[_Lock]:
             os.close(lock)
 
 
-def tree_bytes(folder: Path) -> int:
-    """Bytes that removing ``folder`` gives back: of files that have no other name."""
-    return sum(state.st_size for state in file_states(folder) if state.st_nlink == 1)
+def tree_bytes(folder: Path, names_taken: Counter[tuple[int, int]] | None = None) -> int:
+    """Bytes that removing ``folder`` gives back: of files that have no other name.
+
+    ``names_taken`` counts, by device and inode, names that count as removed already; those of ``folder`` are added.
+    """
+    taken = Counter() if names_taken is None else names_taken
+    freed = 0
+    for state in file_states(folder):
+        file = (state.st_dev, state.st_ino)
+        taken[file] += 1
+        if taken[file] == state.st_nlink:
+            freed += state.st_size
+    return freed
 
 
 # --- row store and cache ------------------------------------------------------------------------------------------------

@@ -6,7 +6,8 @@ swapped under the same name does, and so does one that appears where it was miss
 
 Reading everything each time would be slow, so digests are remembered on disk by size, modification and change time and
 inode. That cache is safe to lose. A file changed less than two seconds ago is never taken from it: within the
-resolution of a clock, it may change again and look the same.
+resolution of a clock, it may change again and look the same. Its change time says so, which only the system sets: a copy
+may carry a modification time of years ahead.
 """
 
 from __future__ import annotations
@@ -202,7 +203,7 @@ class _DigestCache:
 def _folder_state(folder: Path) -> tuple[str, float]:
     with os.scandir(folder) as entries:
         states = {entry.name: state_of(entry.stat()) for entry in entries if entry.is_file()}
-    changed = max([folder.stat().st_mtime, *(changed for _, changed in states.values())])
+    changed = max([folder.stat().st_ctime, *(changed for _, changed in states.values())])
     return _digest(f"{name}\0{states[name][0]}" for name in sorted(states)), changed
 
 

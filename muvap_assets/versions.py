@@ -14,9 +14,9 @@ from pathlib import Path
 from muvap_assets.asd import manifest_files
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, FormatError, PublishError
-from muvap_assets.journal import events, exclusively, record, wall_clock_sec
+from muvap_assets.journal import events, exclusively, wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
-from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, point_current, staged
+from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, make_current, staged
 from muvap_assets.ref2va import publication
 
 LINES = ("asd", "ref2va")
@@ -127,6 +127,7 @@ def roll_back(artifact: Artifact, version: str) -> str | None:
     Raises:
         ConfigError: no such version stands.
         FormatError: it is not whole.
+        PublishError: ``current`` was moved, and the journal could not be written.
     """
     known = [standing.version for standing in standing_versions(artifact)]
     matching = [name for name in known if name.startswith(version)] if version else []
@@ -138,9 +139,7 @@ def roll_back(artifact: Artifact, version: str) -> str | None:
     with staged(artifact) as scratch, exclusively(artifact):
         require_whole(artifact, matching[0])
         before = current_version(artifact)
-        if before != matching[0]:
-            point_current(artifact, matching[0], scratch.parent)
-            record(artifact, matching[0])
+        make_current(artifact, matching[0], scratch.parent)
     return before
 
 

@@ -69,6 +69,13 @@ def test_a_wrong_entry_is_an_error_that_names_the_key(tmp_path, text, message):
         load(tmp_path, text)
 
 
+@pytest.mark.parametrize("hours", [".inf", ".nan", "1.0e+12", "0.01", "-1"])
+@pytest.mark.parametrize(("section", "kind"), [("corpora", "kind: tsv, "), ("ref2va", "")])
+def test_an_age_that_dagster_has_no_window_for_is_refused_by_its_key(tmp_path, section, kind, hours):
+    with pytest.raises(ConfigError, match=rf"{section}\.a\.max_age_hours: Input should be"):
+        load(tmp_path, f"{section}: {{a: {{{kind}manifest: x, max_age_hours: {hours}}}}}")
+
+
 def test_several_wrong_entries_are_told_together(tmp_path):
     with pytest.raises(ConfigError, match=r"3 wrong entries"):
         load(tmp_path, "corpora: {a: {kind: tsv}, b: {manifest: x}, c: {kind: tsv, manifest: x, extra: 1}}")

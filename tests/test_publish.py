@@ -117,7 +117,8 @@ def test_a_full_disk_is_told_with_its_numbers(artifact):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(
-        PublishError, match=r"asd/thing \[part\]: the disk .* is full \(.* GB free\); nothing was published"
+        PublishError,
+        match=r"asd/thing \[part\]: the disk .* is full \(.* GB free\); nothing was published, `current` is",
     ):
         run_checked(artifact, build=build, check=lambda folder, value: [], declared=())
 

@@ -127,6 +127,23 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(artifact, layout):
     assert [removal.kind for removal in dry.removed] == ["version", "row", "part"]
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+def test_a_file_that_versions_share_is_freed_with_its_last_name_and_once(artifact, layout, dry_run):
+    shared = {"kept": b"x" * 100, "removed": b"y" * 10}
+    for name, content in shared.items():
+        (layout.root.parent / name).write_bytes(content)
+    for own, linked in (("a", ["kept", "removed"]), ("b", ["removed"]), ("c", ["kept"]), ("d", [])):
+        with staged(artifact) as folder:
+            (folder / "own").write_text(own)
+            for name in linked:
+                os.link(layout.root.parent / name, folder / name)
+            publish(folder, artifact)
+    for name in shared:
+        (layout.root.parent / name).unlink()
+    report = maintain(layout, AT_ONCE, dry_run=dry_run, now_sec=now(1))
+    assert sorted(removal.freed_bytes for removal in report.removed) == [1, 11]
+
+
 def test_p08_what_a_killed_run_left_goes_and_a_running_one_keeps_its_folder(artifact, layout):
     script = (
         "import sys; from pathlib import Path; from muvap_assets.layout import Layout; from muvap_assets.publish import staged\n"

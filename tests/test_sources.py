@@ -90,6 +90,19 @@ def test_a_file_that_changed_a_moment_ago_is_not_taken_from_the_cache(place):
     assert (second.hashed, second.digest) == (7, first.digest)
 
 
+def test_files_copied_with_a_time_in_the_future_are_read_once(place, monkeypatch):
+    frames = place.corpus.root / "frames"
+    frames.mkdir()
+    (frames / "0.jpg").write_bytes(b"frame")
+    place.corpus.row("d", visual_path="frames", visual_kind="jpeg_directory")
+    place.corpus.write()
+    for path in place.corpus.root.rglob("*"):
+        os.utime(path, (4_000_000_000, 4_000_000_000))
+    place.settle(monkeypatch)
+    first, second = place.look(), place.look()
+    assert (first.missing, second.hashed, second.trusted) == (0, 0, first.hashed)
+
+
 def test_an_edited_manifest_and_a_changed_option_are_noticed(place, monkeypatch):
     place.settle(monkeypatch)
     before = place.look().digest

@@ -13,7 +13,7 @@ from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.manifest_files import read_manifest, read_notes
 from muvap_assets.cli.main import main
-from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.errors import ConfigError, FormatError, PublishError
 from muvap_assets.journal import events
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version
@@ -59,6 +59,34 @@ def test_publishing_what_is_current_writes_nothing_down(artifact):
     publish_text(artifact, "a")
     publish_text(artifact, "a")
     assert len(events(artifact)) == 1
+
+
+@pytest.mark.parametrize("how", ["publish", "roll back"])
+def test_a_move_that_was_not_written_down_is_told_and_written_when_it_is_repeated(artifact, monkeypatch, how):
+    first, second = publish_text(artifact, "a"), publish_text(artifact, "b")
+    roll_back(artifact, first)
+
+    def move():
+        return publish_text(artifact, "b") if how == "publish" else roll_back(artifact, second)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("muvap_assets.journal.os.write", lambda descriptor, line: 0)
+        with pytest.raises(PublishError, match=f"version {second} is current, but .*No space left on device"):
+            move()
+    assert current_version(artifact) == second
+    move()
+    assert [event.version for event in events(artifact)] == [first, second, first, second]
+    assert previous_version(artifact) == first
+
+
+def test_a_line_that_a_full_disk_cut_short_is_an_error(artifact, monkeypatch):
+    write = os.write
+    monkeypatch.setattr("muvap_assets.journal.os.write", lambda descriptor, line: write(descriptor, line[:9]))
+    with pytest.raises(PublishError, match="No space left on device"):
+        publish_text(artifact, "a")
+    monkeypatch.undo()
+    version = publish_text(artifact, "a")
+    assert [event.version for event in events(artifact)] == [version]
 
 
 def test_a_lost_or_torn_journal_leaves_the_folders_times(artifact):

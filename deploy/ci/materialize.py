@@ -82,6 +82,8 @@ def main(
         corpora, ref2va = list(datasets.corpora), list(datasets.ref2va)
     if not corpora and not ref2va:
         raise click.UsageError("nothing to make. Give --corpus NAME, --dataset NAME or --all.")
+    for file in filter(None, (junit, as_json)):
+        _require_folder_of(file)
     chains = list(_chains(Layout(data_root.resolve()), datasets, corpora, ref2va))
     results = make(build_defs(), chains)
     if junit:
@@ -89,6 +91,18 @@ def main(
     if as_json:
         as_json.write_text(json.dumps(summary(results), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     sys.exit(_print(results))
+
+
+def _require_folder_of(file: Path) -> None:
+    """Make the folder of a summary now: after hours of work would be the wrong time to miss it."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(
+            f"{file}: its folder cannot be made ({error.strerror}); required: a place for the summary. Name another one."
+        ) from error
+    if not os.access(file.parent, os.W_OK):
+        raise click.UsageError(f"{file}: its folder cannot be written to; required: one that can. Name another one.")
 
 
 def _chains(layout: Layout, datasets: Datasets, corpora: Sequence[str], ref2va: Sequence[str]) -> Iterator[list[Step]]:

@@ -89,9 +89,11 @@ def build_source_sensor(
     ) -> dg.SensorResult:
         cursor = json.loads(context.cursor) if context.cursor else {}
         seen, unfinished = dict(cursor.get("digests", {})), cursor.get("unfinished")
-        events, unfinished = _look(_from(places, unfinished), seen, layout, datasets)
+        events, unfinished = _look(_after(places, unfinished), seen, layout, datasets)
         if unfinished:
-            context.log.info(f"{unfinished}: not read to its end in {LOOK_SEC:.0f} s; the next look goes on from there")
+            context.log.info(
+                f"{unfinished}: not read to its end in {LOOK_SEC:.0f} s; the next look goes on after the others"
+            )
         known = {f"{line}/{name}" for line, name in places}
         seen = {place: digest for place, digest in sorted(seen.items()) if place in known}
         return dg.SensorResult(asset_events=events, cursor=json.dumps({"digests": seen, "unfinished": unfinished}))
@@ -99,10 +101,10 @@ def build_source_sensor(
     return source_changes
 
 
-def _from(places: Sequence[tuple[str, str]], first: str | None) -> list[tuple[str, str]]:
-    """``places`` beginning with the one that was not finished, so that a large source does not keep others waiting."""
+def _after(places: Sequence[tuple[str, str]], unfinished: str | None) -> list[tuple[str, str]]:
+    """``places`` with the one that was not finished last: what never comes to its end must not keep others waiting."""
     names = [f"{line}/{name}" for line, name in places]
-    start = names.index(first) if first in names else 0
+    start = names.index(unfinished) + 1 if unfinished in names else 0
     return [*places[start:], *places[:start]]
 
 

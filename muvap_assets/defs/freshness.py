@@ -8,6 +8,7 @@ the partition was made or found unchanged. See https://docs.dagster.io/guides/ob
 
 import datetime
 import json
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from muvap_assets.defs import asd, ref2va
 from muvap_assets.defs.alerts import tell
 
 CHECK = "fresh_enough"
+TELLING_SEC = 10.0
+"""After this long in one tick alerts are only logged: a sensor is given 60 s, and results count more than the webhook."""
 _ARTIFACTS = {"asd": asd.PACKED_SHARDS, "ref2va": ref2va.CACHE_INDEX}
 
 
@@ -118,6 +121,7 @@ def build_age_sensors(datasets: Datasets) -> list[dg.SensorDefinition]:
     )
     def partition_ages(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         seen, events = json.loads(context.cursor or "{}"), []
+        telling_sec = 0.0
         now: dict[str, bool] = {}
         for key, name, hours in watched:
             age = _age(context.instance, key, name, hours)
@@ -127,7 +131,10 @@ def build_age_sensors(datasets: Datasets) -> list[dg.SensorDefinition]:
                 events.append(_evaluation(key, name, age))
                 if not age.passed:
                     text = f"{key.to_user_string()} [{name}]: WARN: {age.description()}"
-                    tell(context.log, Alert(kind="too_old", text=text, facts={"partition": name, **_numbers(age)}))
+                    alert = Alert(kind="too_old", text=text, facts={"partition": name, **_numbers(age)})
+                    start = time.monotonic()
+                    tell(context.log, alert, post=telling_sec < TELLING_SEC)
+                    telling_sec += time.monotonic() - start
         return dg.SensorResult(asset_events=events, cursor=json.dumps(now))
 
     return [partition_ages] if watched else []

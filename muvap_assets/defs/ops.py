@@ -4,8 +4,10 @@ Belongs here: commands about runs. Commands about data know no Dagster and are i
 https://docs.dagster.io/guides/operate/managing-concurrency.
 """
 
+import os
 import sys
 import time
+from pathlib import Path
 
 import click
 import dagster as dg
@@ -29,12 +31,25 @@ def release_run(run_id: str, force: bool) -> None:
     not published is cleaned up by the next run, rows that were encoded are kept. A run that is alive must be terminated
     instead (in the UI), or two runs would share one GPU.
     """
-    with dg.DagsterInstance.get() as instance:
-        error = release(instance, run_id, force=force)
+    error = _without_home()
+    if error is None:
+        with dg.DagsterInstance.get() as instance:
+            error = release(instance, run_id, force=force)
     if error:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
     click.echo(f"{run_id}: released")
+
+
+def _without_home() -> str | None:
+    """What is wrong with DAGSTER_HOME, or ``None``: Dagster would raise, and for a run there is no other place to look."""
+    home = os.environ.get("DAGSTER_HOME")
+    if home and (folder := Path(home).expanduser()).is_absolute() and folder.is_dir():
+        return None
+    found = repr(home) if home else "not set"
+    return (
+        f"DAGSTER_HOME: {found}; required: the absolute path of the platform's Dagster folder. Set it to the daemon's."
+    )
 
 
 def release(instance: dg.DagsterInstance, run_id: str, *, force: bool = False) -> str | None:

@@ -1,6 +1,7 @@
 """Failures are told in one line, to the log and to a webhook, against a real HTTP server."""
 
 import json
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -32,6 +33,12 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         self.send_response(self.server.status)
+        if self.server.status in range(300, 400):
+            self.send_header("Location", "/elsewhere")
+        self.end_headers()
+
+    def do_GET(self):
+        self.send_response(200)
         self.end_headers()
 
     def log_message(self, *arguments):
@@ -101,7 +108,7 @@ def test_a_failed_gate_is_told_once_with_its_checks_in_one_line(site, webhook):
     assert (told["kind"], told["run_id"]) == ("run_failure", result.run_id)
 
 
-@pytest.mark.parametrize("status", [500, 404, None])
+@pytest.mark.parametrize("status", [500, 404, 301, 302, 303, 307, 308, None])
 def test_a_webhook_that_does_not_take_it_is_told_of_without_its_secret(webhook, status):
     webhook.status = status
     told = send(Alert(kind="test", text="x"))
@@ -113,6 +120,42 @@ def test_without_an_address_nothing_is_sent_and_a_wrong_one_is_named(monkeypatch
     monkeypatch.delenv("MUVAP_ALERT_WEBHOOK", raising=False)
     assert send(Alert(kind="test", text="x")) is None
     assert "required: an http or https address" in send(Alert(kind="test", text="x"), "file:///etc/passwd")
+
+
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        ("http://127.0.0.1:80a/secret", "127.0.0.1:80a did not take the alert (InvalidURL)"),
+        ("http://[::1/secret", "the address did not take the alert (ValueError)"),
+        ("http://127.0.0.1/sec ret", "127.0.0.1 did not take the alert (InvalidURL)"),
+        ("http://127.0.0.1/secr\xe9t", "127.0.0.1 did not take the alert (UnicodeEncodeError)"),
+        ("http://me:secret@127.0.0.1:9/", "127.0.0.1:9 did not take the alert"),
+    ],
+)
+def test_an_address_that_is_none_is_told_of_without_its_secret(address, reason):
+    told = send(Alert(kind="test", text="x"), address)
+    assert reason in told
+    assert "sec" not in told
+
+
+def test_a_port_that_speaks_something_else_is_told_of():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def greet():
+            with server.accept()[0] as connection:
+                connection.recv(65_536)
+                connection.sendall(b"SSH-2.0-none\r\n")
+
+        thread = threading.Thread(target=greet, daemon=True)
+        thread.start()
+        told = send(Alert(kind="test", text="x"), f"http://127.0.0.1:{server.getsockname()[1]}/")
+        thread.join()
+    assert "did not take the alert (BadStatusLine)" in told
+
+
+def test_a_text_that_utf_8_cannot_hold_is_delivered_all_the_same(webhook):
+    assert send(Alert(kind="test", text="clip\udce9.mp4")) is None
+    assert webhook.received[0]["text"] == "clip?.mp4"
 
 
 def test_an_unreachable_webhook_does_not_fail_the_sensor(site, monkeypatch):

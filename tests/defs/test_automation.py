@@ -10,6 +10,7 @@ import pytest
 from muvap_assets.definitions import build_defs
 from muvap_assets.defs import asd, automation, ref2va
 from muvap_assets.errors import ConfigError
+from muvap_assets.sources import OutOfTime
 
 NIGHT = datetime.datetime(2026, 3, 1, 2, 0, tzinfo=datetime.UTC)
 
@@ -176,6 +177,22 @@ def test_a_source_is_reported_once_and_again_only_when_its_content_changed(watch
     (watched.corpus.root / "one.tsv").touch()
     assert watched.look() == []
     assert watched.edit("one.tsv") == [(asd.SOURCE, "one")]
+
+
+def test_a_source_that_never_comes_to_its_end_keeps_no_other_waiting(unwatched, monkeypatch):
+    read = automation.fingerprint
+
+    def endless(source, *arguments, **options):
+        if source.name == "one":
+            raise OutOfTime
+        return read(source, *arguments, **options)
+
+    monkeypatch.setattr(automation, "fingerprint", endless)
+    assert unwatched.look() == []
+    assert unwatched.look() == [(asd.SOURCE, "two")]
+    unwatched.edit("two.tsv")
+    monkeypatch.setattr(automation, "fingerprint", read)
+    assert (asd.SOURCE, "one") in unwatched.look()
 
 
 def test_an_edited_manifest_asks_for_its_chain_in_one_run_and_for_nothing_else(watched):

@@ -37,14 +37,16 @@ def script(corpus, tmp_path):
 
 
 def test_good_and_lenient_corpora_exit_0_with_every_check_in_both_summaries(script, tmp_path):
-    done = script("--corpus", "good", "--corpus", "lenient", "--junit", "checks.xml", "--json", "checks.json")
+    done = script(
+        "--corpus", "good", "--corpus", "lenient", "--junit", "reports/ci/checks.xml", "--json", "checks.json"
+    )
     assert done.returncode == 0, done.stderr
     assert "asd/packed_shards [good]: made, 6/6 checks" in done.stdout
     verdict = json.loads((tmp_path / "checks.json").read_text())
     assert verdict["ok"] is True
     warned = [(c["name"], c["severity"]) for made in verdict["assets"] for c in made["checks"] if not c["passed"]]
     assert warned == [("rejected_rows", "WARN"), ("splits_share_nothing", "WARN")]  # all three lie in one folder
-    suites = ET.parse(tmp_path / "checks.xml").getroot().findall("testsuite")
+    suites = ET.parse(tmp_path / "reports" / "ci" / "checks.xml").getroot().findall("testsuite")
     assert [suite.get("failures") for suite in suites] == ["0"] * 6
     assert sum(int(suite.get("tests")) for suite in suites) == sum(
         len(made["checks"]) + 1 for made in verdict["assets"]
@@ -66,7 +68,12 @@ def test_a_failed_gate_exits_1_names_the_row_and_skips_only_what_follows_from_it
 
 
 @pytest.mark.parametrize(
-    ("arguments", "found"), [((), "nothing to make"), (("--corpus", "none"), "not in datasets.yaml")]
+    ("arguments", "found"),
+    [
+        ((), "nothing to make"),
+        (("--corpus", "none"), "not in datasets.yaml"),
+        (("--corpus", "good", "--json", "datasets.yaml/checks.json"), "its folder cannot be made (File exists)"),
+    ],
 )
 def test_a_wrong_command_exits_2_and_says_what_to_do(script, arguments, found):
     done = script(*arguments)

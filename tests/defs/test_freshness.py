@@ -61,6 +61,22 @@ def test_each_partition_is_told_when_it_grows_too_old_and_once_only(defs, instan
     assert summary.status.value == "FAILED"
 
 
+def test_a_hanging_webhook_costs_a_tick_one_alert_and_no_result(defs, instance, monkeypatch):
+    sent, clock = [], [0.0]
+
+    def hang(alert):
+        sent.append(alert)
+        clock[0] += 20
+        return "timed out"
+
+    monkeypatch.setattr("muvap_assets.defs.alerts.send", hang)
+    monkeypatch.setattr(freshness, "time", type("fake", (), {"monotonic": lambda: clock[0]}))
+    later(monkeypatch, 60)
+    events = look(defs, instance).asset_events
+    assert {(e.partition, e.passed) for e in events} == {("old", False), ("new", False)}
+    assert len(sent) == 1
+
+
 def test_a_run_that_makes_a_partition_reports_its_age(corpus, tmp_path, instance):
     corpus.row("a")
     corpus.write()
@@ -77,6 +93,15 @@ def test_a_run_that_makes_a_partition_reports_its_age(corpus, tmp_path, instance
 def test_the_asset_shows_the_policy_of_its_most_patient_partition(defs):
     policy = defs.resolve_asset_graph().get(PACKS).freshness_policy
     assert policy.fail_window.to_timedelta() == datetime.timedelta(hours=48)
+
+
+@pytest.mark.parametrize("hours", [0.02, 87_600])
+def test_the_shortest_and_the_longest_limit_make_a_policy(tmp_path, hours):
+    entry = {"kind": "tsv", "manifest": "train.tsv", "max_age_hours": hours}
+    (tmp_path / "datasets.yaml").write_text(json.dumps({"corpora": {"talks": entry}}))
+    defs = build_defs(datasets_file=tmp_path / "datasets.yaml", data_root=tmp_path / "data")
+    policy = defs.resolve_asset_graph().get(PACKS).freshness_policy
+    assert policy.fail_window.to_timedelta() == datetime.timedelta(hours=hours)
 
 
 def test_without_limits_there_is_neither_a_check_nor_a_sensor(tmp_path):

@@ -75,6 +75,18 @@ def test_an_unknown_run_is_named(instance):
     assert "run none: not in this instance" in result.output
 
 
+@pytest.mark.parametrize(
+    ("home", "found"), [(None, "not set"), ("", "not set"), ("home", "'home'"), ("/none", "'/none'")]
+)
+def test_without_a_home_of_dagsters_the_command_says_to_set_it(monkeypatch, home, found):
+    monkeypatch.setenv("DAGSTER_HOME", home or "")
+    if home is None:
+        monkeypatch.delenv("DAGSTER_HOME")
+    result = CliRunner().invoke(ops.ops, ["release-run", "none"])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"error: DAGSTER_HOME: {found}; required: the absolute path")
+
+
 def test_a_lazy_group_finds_its_verbs():
     from muvap_assets.cli.lazy import LazyGroup
 

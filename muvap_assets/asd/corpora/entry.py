@@ -17,6 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from muvap_assets.asd.contract import OnViolation, ParsedManifest, Policy
 
 Share = Annotated[float, Field(ge=0, le=1)]
+Hours = Annotated[float, Field(ge=0.02, le=87_600, allow_inf_nan=False)]
+"""An age. Dagster takes no window below a minute, and Python no time span of more than some millennia: ten years do."""
 
 
 class CorpusEntry(BaseModel):
@@ -33,7 +35,7 @@ class CorpusEntry(BaseModel):
     max_rejected_share: Share = 0.05
     max_silent_share: Share = 0.1
     shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
-    max_age_hours: Annotated[float, Field(gt=0)] | None = None
+    max_age_hours: Hours | None = None
 
     @property
     def policy(self) -> Policy:
