@@ -119,7 +119,7 @@ def purge(
         dry_run: only say what would be removed.
 
     Raises:
-        ConfigError: nothing is named.
+        ConfigError: nothing is named, or media are and ``manifests`` lacks the source of a ref2va manifest.
         StaleInputError: something current still holds it; nothing was removed.
         PublishError: a run is in progress, which may publish it again; nothing was removed.
     """
@@ -175,8 +175,9 @@ def _rows_in(
         found += _clips_with_faces(folder, takedown.media)
     if takedown.media and kind == "ref2va/manifest":
         is_current = current_version(artifact) == version
+        source = manifests.get(artifact.partition)
         found += _samples_with_media(
-            folder, takedown.media, manifests.get(artifact.partition), {} if is_current else seen
+            artifact, folder, takedown.media, source.parent if source else None, {} if is_current else seen
         )
     return list(dict.fromkeys(found))
 
@@ -193,7 +194,7 @@ def _clips_with_faces(folder: Path, media: frozenset[str]) -> Iterator[str]:
 
 
 def _samples_with_media(
-    folder: Path, media: frozenset[str], manifest: Path | None, seen: Mapping[str, set[str]]
+    artifact: Artifact, folder: Path, media: frozenset[str], source: Path | None, seen: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """Samples that name a file of these digests: as it is now, or as it was seen where ``seen`` knows."""
     for sample in read_manifest(folder).samples:
@@ -202,7 +203,14 @@ def _samples_with_media(
             *(p for r in sample.references for p in (r.image, r.video, r.audio) if p is not None),
         ]
         for path in paths:
-            file = (manifest.parent if manifest else Path("/")) / path
+            if source is None and not path.is_absolute():
+                raise ConfigError(
+                    f"purge: {artifact.label} version {folder.name}: names {path}, and the folder of its source manifest is "
+                    "not known; required: that folder, since media are found by the files' content. Nothing was removed. "
+                    f"Give --datasets (or MUVAP_DATASETS) a file with the ref2va entry {artifact.partition}; for one that "
+                    "was renamed or taken out, a copy of the file that has the old entry."
+                )
+            file = (source or Path("/")) / path
             if _digest(file) in media or seen.get(str(file.resolve()), set()) & media:
                 yield sample.id
                 break

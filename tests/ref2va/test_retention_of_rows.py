@@ -1,13 +1,15 @@
 """Maintenance and takedown on a real ref2va line: rows encoded once stay as long as something needs them, and no longer."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from encoder_rows import FakeEncoder
 from version_roots import purge_killed_at_every_removal
 
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
-from muvap_assets.errors import StaleInputError
+from muvap_assets.errors import ConfigError, StaleInputError
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version, file_sha256
 from muvap_assets.ref2va import line
@@ -124,3 +126,23 @@ def test_a_damaged_row_that_nothing_lists_goes_with_a_purge(platform, content):
     assert not stray.exists()
     assert platform.traces(gone) == []
     assert platform.run() == 0
+
+
+def test_media_are_not_looked_for_where_the_source_folder_is_not_known(platform):
+    platform.run()
+    takedown = Takedown(media=frozenset({file_sha256(platform.sources / platform.rows[0]["target"]["video"])}))
+    with pytest.raises(ConfigError, match=r"ref2va/manifest \[clips\] version .* Give --datasets .* entry clips"):
+        purge(platform.layout, takedown, manifests={"others": platform.dataset.manifest})
+
+
+def test_absolute_paths_need_no_source_folder(platform):
+    text = json.dumps(platform.rows).replace('"media/', f'"{platform.sources}/media/')
+    platform.rows = json.loads(text)
+    elsewhere = platform.sources.parent / "elsewhere"
+    elsewhere.mkdir()
+    options = replace(platform.dataset.options, allow_outside=True)
+    platform.dataset = replace(platform.dataset, manifest=elsewhere / "clips.jsonl", options=options)
+    platform.run()
+    takedown = Takedown(media=frozenset({file_sha256(Path(platform.rows[0]["target"]["video"]))}))
+    with pytest.raises(StaleInputError, match=r"ref2va/manifest \[clips\]"):
+        purge(platform.layout, takedown)
