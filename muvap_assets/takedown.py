@@ -301,7 +301,7 @@ def _remove_all(layout: Layout, takedown: Takedown, holdings: list[Holding], rep
         for holding in holdings
         if holding.artifact.name == "packed_shards"
     }
-    _purge_row_store(layout, report, {holding.artifact.version(holding.version) for holding in holdings})
+    _purge_row_store(layout, report, holdings)
     for path in sorted(texts - {digests}):
         _remove_file(layout, path, RemovalKind.CACHE, report)
     for holding in sorted(holdings, key=_step, reverse=True):
@@ -321,13 +321,14 @@ def _remove_holding(holding: Holding, report: TakedownReport) -> None:
     report.removed.append(Removal(RemovalKind.VERSION, f"{artifact.label} {version}", size))
 
 
-def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) -> None:
-    """Remove rows of these ids that nothing standing lists, and every part that no row left names.
+def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Holding]) -> None:
+    """Remove rows of these ids that nothing standing lists, and every part and torn file that no row left names.
 
-    A part does not say whose it is: one that no row names may be of what has to go.
+    A part does not say whose it is: one that no row names may be of what has to go. But it may as well be the work of an
+    encode that is not over, so parts go only where a version of ref2va holds what has to go, or a row does.
     """
     store = layout.row_store
-    listed = listed_rows(layout, gone)
+    listed = listed_rows(layout, {holding.artifact.version(holding.version) for holding in holdings})
     rows: list[Path] = []
     needed: set[str] = set()
     for path in sorted(store.glob("rows/*/*.row")):
@@ -335,9 +336,14 @@ def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) ->
             rows.append(path)
         else:
             needed |= row_retention.parts_of(path) or set()
-    for path in sorted(store.glob("parts/*/*/*.part")) if report.samples else []:
-        if path.stem not in needed:
-            _remove_file(layout, path, RemovalKind.PART, report)
+    if rows or any(holding.artifact.line == "ref2va" for holding in holdings):
+        for path in sorted(store.glob("parts/*/*/*.part")):
+            if path.stem not in needed:
+                _remove_file(layout, path, RemovalKind.PART, report)
+        writing = {store / "writing" / name for name in busy_staging(store / "writing")}
+        for path in sorted(store.glob("writing/*")):
+            if path.suffix != ".lock" and path not in writing:
+                _remove_file(layout, path, RemovalKind.STAGING, report)
     for path in rows:
         report.outside += path.stat().st_nlink > 1
         _remove_file(layout, path, RemovalKind.ROW, report)

@@ -95,6 +95,16 @@ def test_the_same_command_removes_the_rest_wherever_it_was_killed(platform, kind
         assert names(artifact.folder) == {current_version(artifact), "current"}
 
 
+def test_parts_of_an_encode_that_is_not_over_stay_where_ref2va_holds_nothing_of_it(platform):
+    files = [platform.layout.row_store / name for name in ("parts/text/ab/abcd.part", "writing/abcd-01")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"hours of work")
+    platform.leave_the_manifest()
+    purge(platform.layout, named_by(platform, "sample"))
+    assert all(file.is_file() for file in files)
+
+
 def test_before_everything_current_is_made_without_it_nothing_is_removed(platform):
     before = platform.traces()
     with pytest.raises(StaleInputError) as found:

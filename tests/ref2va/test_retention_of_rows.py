@@ -1,5 +1,6 @@
 """Maintenance and takedown on a real ref2va line: rows encoded once stay as long as something needs them, and no longer."""
 
+import fcntl
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -125,6 +126,26 @@ def test_a_damaged_row_that_nothing_lists_goes_with_a_purge(platform, content):
     purge(platform.layout, Takedown(samples=frozenset({gone})))
     assert not stray.exists()
     assert platform.traces(gone) == []
+    assert platform.run() == 0
+
+
+def test_with_rows_go_parts_that_no_row_names_and_what_killed_runs_were_writing(platform):
+    platform.run()
+    gone = platform.rows.pop(0)["id"]
+    platform.run()
+    store = platform.layout.row_store
+    torn, part = store / "writing" / "torn-01", store / "parts" / "text" / "ab" / "abcd.part"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    for file in (torn, torn.with_suffix(".lock"), part):
+        file.write_bytes(b"")
+    held = store / "writing" / "held-01"
+    held.write_bytes(b"")
+    with held.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        purge(platform.layout, Takedown(samples=frozenset({gone})))
+    assert held.is_file()
+    assert not torn.exists()
+    assert not part.exists()
     assert platform.run() == 0
 
 
