@@ -283,6 +283,9 @@ def _require_rebuilt(current: list[Holding]) -> None:
         "purge: what is current still holds it; required: everything current made without it. Take the rows out of the "
         "source manifest, materialize these in this order, and purge again; nothing was removed.\n  "
         + "\n  ".join(lines)
+        + "\nA partition that is no longer in datasets.yaml cannot be made again: retire it by removing its `current` links, "
+        "purge again, and remove its folders then. Here they would be\n  "
+        + "\n  ".join(str(holding.artifact.current) for holding in current)
     )
 
 
