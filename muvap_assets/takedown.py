@@ -119,7 +119,7 @@ def purge(
         dry_run: only say what would be removed.
 
     Raises:
-        ConfigError: nothing is named.
+        ConfigError: nothing is named, or media are and ``manifests`` lacks the source of a ref2va manifest.
         StaleInputError: something current still holds it; nothing was removed.
         PublishError: a run is in progress, which may publish it again; nothing was removed.
     """
@@ -175,8 +175,9 @@ def _rows_in(
         found += _clips_with_faces(folder, takedown.media)
     if takedown.media and kind == "ref2va/manifest":
         is_current = current_version(artifact) == version
+        source = manifests.get(artifact.partition)
         found += _samples_with_media(
-            folder, takedown.media, manifests.get(artifact.partition), {} if is_current else seen
+            artifact, folder, takedown.media, source.parent if source else None, {} if is_current else seen
         )
     return list(dict.fromkeys(found))
 
@@ -193,7 +194,7 @@ def _clips_with_faces(folder: Path, media: frozenset[str]) -> Iterator[str]:
 
 
 def _samples_with_media(
-    folder: Path, media: frozenset[str], manifest: Path | None, seen: Mapping[str, set[str]]
+    artifact: Artifact, folder: Path, media: frozenset[str], source: Path | None, seen: Mapping[str, set[str]]
 ) -> Iterator[str]:
     """Samples that name a file of these digests: as it is now, or as it was seen where ``seen`` knows."""
     for sample in read_manifest(folder).samples:
@@ -202,7 +203,14 @@ def _samples_with_media(
             *(p for r in sample.references for p in (r.image, r.video, r.audio) if p is not None),
         ]
         for path in paths:
-            file = (manifest.parent if manifest else Path("/")) / path
+            if source is None and not path.is_absolute():
+                raise ConfigError(
+                    f"purge: {artifact.label} version {folder.name}: names {path}, and the folder of its source manifest is "
+                    "not known; required: that folder, since media are found by the files' content. Nothing was removed. "
+                    f"Give --datasets (or MUVAP_DATASETS) a file with the ref2va entry {artifact.partition}; for one that "
+                    "was renamed or taken out, a copy of the file that has the old entry."
+                )
+            file = (source or Path("/")) / path
             if _digest(file) in media or seen.get(str(file.resolve()), set()) & media:
                 yield sample.id
                 break
@@ -275,6 +283,9 @@ def _require_rebuilt(current: list[Holding]) -> None:
         "purge: what is current still holds it; required: everything current made without it. Take the rows out of the "
         "source manifest, materialize these in this order, and purge again; nothing was removed.\n  "
         + "\n  ".join(lines)
+        + "\nA partition that is no longer in datasets.yaml cannot be made again: retire it by removing its `current` links, "
+        "purge again, and remove its folders then. Here they would be\n  "
+        + "\n  ".join(str(holding.artifact.current) for holding in current)
     )
 
 
@@ -293,7 +304,7 @@ def _remove_all(layout: Layout, takedown: Takedown, holdings: list[Holding], rep
         for holding in holdings
         if holding.artifact.name == "packed_shards"
     }
-    _purge_row_store(layout, report, {holding.artifact.version(holding.version) for holding in holdings})
+    _purge_row_store(layout, report, holdings)
     for path in sorted(texts - {digests}):
         _remove_file(layout, path, RemovalKind.CACHE, report)
     for holding in sorted(holdings, key=_step, reverse=True):
@@ -313,13 +324,14 @@ def _remove_holding(holding: Holding, report: TakedownReport) -> None:
     report.removed.append(Removal(RemovalKind.VERSION, f"{artifact.label} {version}", size))
 
 
-def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) -> None:
-    """Remove rows of these ids that nothing standing lists, and every part that no row left names.
+def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Holding]) -> None:
+    """Remove rows of these ids that nothing standing lists, and every part and torn file that no row left names.
 
-    A part does not say whose it is: one that no row names may be of what has to go.
+    A part does not say whose it is: one that no row names may be of what has to go. But it may as well be the work of an
+    encode that is not over, so parts go only where a version of ref2va holds what has to go, or a row does.
     """
     store = layout.row_store
-    listed = listed_rows(layout, gone)
+    listed = listed_rows(layout, {holding.artifact.version(holding.version) for holding in holdings})
     rows: list[Path] = []
     needed: set[str] = set()
     for path in sorted(store.glob("rows/*/*.row")):
@@ -327,9 +339,14 @@ def _purge_row_store(layout: Layout, report: TakedownReport, gone: set[Path]) ->
             rows.append(path)
         else:
             needed |= row_retention.parts_of(path) or set()
-    for path in sorted(store.glob("parts/*/*/*.part")) if report.samples else []:
-        if path.stem not in needed:
-            _remove_file(layout, path, RemovalKind.PART, report)
+    if rows or any(holding.artifact.line == "ref2va" for holding in holdings):
+        for path in sorted(store.glob("parts/*/*/*.part")):
+            if path.stem not in needed:
+                _remove_file(layout, path, RemovalKind.PART, report)
+        writing = {store / "writing" / name for name in busy_staging(store / "writing")}
+        for path in sorted(store.glob("writing/*")):
+            if path.suffix != ".lock" and path not in writing:
+                _remove_file(layout, path, RemovalKind.STAGING, report)
     for path in rows:
         report.outside += path.stat().st_nlink > 1
         _remove_file(layout, path, RemovalKind.ROW, report)

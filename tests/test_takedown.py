@@ -1,6 +1,7 @@
 """Takedown: a recording, a face file or a sample leaves everything that stands, and nothing before it may."""
 
 import json
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -95,19 +96,40 @@ def test_the_same_command_removes_the_rest_wherever_it_was_killed(platform, kind
         assert names(artifact.folder) == {current_version(artifact), "current"}
 
 
+def test_parts_of_an_encode_that_is_not_over_stay_where_ref2va_holds_nothing_of_it(platform):
+    files = [platform.layout.row_store / name for name in ("parts/text/ab/abcd.part", "writing/abcd-01")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_bytes(b"hours of work")
+    platform.leave_the_manifest()
+    purge(platform.layout, named_by(platform, "sample"))
+    assert all(file.is_file() for file in files)
+
+
 def test_before_everything_current_is_made_without_it_nothing_is_removed(platform):
     before = platform.traces()
     with pytest.raises(StaleInputError) as found:
         purge(platform.layout, named_by(platform, "recording"))
     lines = str(found.value).splitlines()
     assert "Take the rows out of the source manifest" in lines[0]
-    assert [line.split(":")[0].strip() for line in lines[1:]] == [
+    assert [line.split(":")[0].strip() for line in lines[1:4]] == [
         "asd/manifest [talks]",
         "asd/loudness_index [talks]",
         "asd/packed_shards [talks]",
     ]
     assert GONE in lines[1]
     assert platform.traces() == before
+
+
+def test_a_partition_that_is_no_longer_configured_is_retired_as_the_refusal_says(platform):
+    with pytest.raises(StaleInputError, match=r"no longer in datasets\.yaml .* removing its `current` links") as found:
+        purge(platform.layout, named_by(platform, "recording"))
+    links = [Path(line.strip()) for line in str(found.value).splitlines() if line.endswith("/current")]
+    assert links == [artifact.current for artifact in platform.artifacts()]
+    for link in links:
+        link.unlink()
+    purge(platform.layout, named_by(platform, "recording"))
+    assert platform.traces() == []
 
 
 def test_while_a_run_is_in_progress_nothing_is_removed(platform):

@@ -1,13 +1,16 @@
 """Maintenance and takedown on a real ref2va line: rows encoded once stay as long as something needs them, and no longer."""
 
+import fcntl
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from encoder_rows import FakeEncoder
 from version_roots import purge_killed_at_every_removal
 
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
-from muvap_assets.errors import StaleInputError
+from muvap_assets.errors import ConfigError, StaleInputError
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version, file_sha256
 from muvap_assets.ref2va import line
@@ -124,3 +127,43 @@ def test_a_damaged_row_that_nothing_lists_goes_with_a_purge(platform, content):
     assert not stray.exists()
     assert platform.traces(gone) == []
     assert platform.run() == 0
+
+
+def test_with_rows_go_parts_that_no_row_names_and_what_killed_runs_were_writing(platform):
+    platform.run()
+    gone = platform.rows.pop(0)["id"]
+    platform.run()
+    store = platform.layout.row_store
+    torn, part = store / "writing" / "torn-01", store / "parts" / "text" / "ab" / "abcd.part"
+    part.parent.mkdir(parents=True, exist_ok=True)
+    for file in (torn, torn.with_suffix(".lock"), part):
+        file.write_bytes(b"")
+    held = store / "writing" / "held-01"
+    held.write_bytes(b"")
+    with held.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        purge(platform.layout, Takedown(samples=frozenset({gone})))
+    assert held.is_file()
+    assert not torn.exists()
+    assert not part.exists()
+    assert platform.run() == 0
+
+
+def test_media_are_not_looked_for_where_the_source_folder_is_not_known(platform):
+    platform.run()
+    takedown = Takedown(media=frozenset({file_sha256(platform.sources / platform.rows[0]["target"]["video"])}))
+    with pytest.raises(ConfigError, match=r"ref2va/manifest \[clips\] version .* Give --datasets .* entry clips"):
+        purge(platform.layout, takedown, manifests={"others": platform.dataset.manifest})
+
+
+def test_absolute_paths_need_no_source_folder(platform):
+    text = json.dumps(platform.rows).replace('"media/', f'"{platform.sources}/media/')
+    platform.rows = json.loads(text)
+    elsewhere = platform.sources.parent / "elsewhere"
+    elsewhere.mkdir()
+    options = replace(platform.dataset.options, allow_outside=True)
+    platform.dataset = replace(platform.dataset, manifest=elsewhere / "clips.jsonl", options=options)
+    platform.run()
+    takedown = Takedown(media=frozenset({file_sha256(Path(platform.rows[0]["target"]["video"]))}))
+    with pytest.raises(StaleInputError, match=r"ref2va/manifest \[clips\]"):
+        purge(platform.layout, takedown)
