@@ -6,6 +6,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from subprocess import PIPE
 
 import pytest
@@ -41,12 +42,14 @@ print(outcome.published.version, outcome.published.created, flush=True)
 
 
 REMOVER = """
-import sys, time
+import sys
 from pathlib import Path
 from muvap_assets.layout import Layout
 from muvap_assets.retention import Retention, maintain
-end = time.monotonic() + 2.5
-while time.monotonic() < end:
+print("ready", flush=True)
+stop, stopped = Path(sys.argv[2]), False
+while not stopped:
+    stopped = stop.exists()
     report = maintain(Layout(Path(sys.argv[1])), Retention(keep_versions=0, grace_sec=-1, row_grace_sec=0))
     for removal in report.removed:
         if removal.kind == "version":
@@ -148,7 +151,7 @@ def artifact_layout(artifact):
 
 def publish_many(artifact, number):
     versions = set()
-    for turn in range(25):
+    for turn in range(60):
         with staged(artifact) as folder:
             for i in range(20):
                 (folder / f"{i}.txt").write_text(f"{number} {turn} {i}")
@@ -159,14 +162,18 @@ def publish_many(artifact, number):
 
 def test_p08_maintenance_beside_publishers_that_come_and_go_meets_nothing_it_cannot_read(artifact):
     """Folders, locks and versions vanish while it looks at them: others remove them as well."""
-    remover = [sys.executable, "-c", REMOVER, str(artifact.root)]
+    stop = artifact.root.with_name("stop")
+    remover = [sys.executable, "-c", REMOVER, str(artifact.root), str(stop)]
     with (
         subprocess.Popen(remover, stdout=PIPE, text=True) as first,
         subprocess.Popen(remover, stdout=PIPE, text=True) as second,
-        ThreadPoolExecutor(2) as pool,
     ):
-        publishers = [pool.submit(publish_many, artifact, number) for number in range(2)]
-        versions = set.union(*(publisher.result() for publisher in publishers))
+        try:
+            assert [first.stdout.readline(), second.stdout.readline()] == ["ready\n"] * 2
+            with ThreadPoolExecutor(2) as pool:
+                versions = set.union(*pool.map(partial(publish_many, artifact), range(2)))
+        finally:
+            stop.touch()
         removed = [version for child in (first, second) for version in child.communicate()[0].split()]
     assert [first.returncode, second.returncode] == [0, 0]
     check_state(artifact)
