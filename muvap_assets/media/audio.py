@@ -34,7 +34,6 @@ RESAMPLER_QUALITY = "HQ"
 
 INT16_SCALE = 32_768
 
-
 MAX_PEAK = 16.0
 """Floating-point sound may exceed full scale, which is 1; a peak beyond this is that of integers that were only cast."""
 

@@ -117,9 +117,8 @@ class FileDigests:
         """Hexadecimal digest of the file's bytes."""
         now, status = time.time(), path.stat()
         place, (state, changed) = str(path.resolve()), state_of(status)
-        key = (
-            f"{place}|{status.st_size}|{state}"  # path and two parts, as keys always were: a takedown reads their paths
-        )
+        # Path and two parts, as keys always were: a takedown reads the paths.
+        key = f"{place}|{status.st_size}|{state}"
         self._asked.add(place)
         if (known := self._known.get(key)) is not None:
             return known
