@@ -6,10 +6,13 @@ export MUVAP_DATA_ROOT ?= $(abspath $(DATA_ROOT))
 export DAGSTER_HOME ?= $(abspath $(DATA_ROOT))/dagster_home
 
 BIN := $(VENV)/bin
+# Tests run in as many processes; those that share a fixture of their module stay together. WORKERS=0 runs them in one.
+WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Installing again is due when the constraints or the project file changed, or the project moved.
 STAMP := $(VENV)/.installed-$(shell cat constraints.txt pyproject.toml | cksum | cut -d' ' -f1)-$(shell echo '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: demo test test-all coverage check fix dev bench bench-check clean install
+.PHONY: demo test test-rest test-all coverage check fix dev bench bench-check clean install
 
 install: $(STAMP)
 
@@ -27,10 +30,13 @@ demo: install $(DAGSTER_HOME)/dagster.yaml  ## a small corpus, every asset of it
 	$(BIN)/python -m muvap_assets.defs.demo
 
 test: install  ## the tests, less those marked slow, those that install another project and those in a browser
-	$(BIN)/python -m pytest -m 'not slow and not interop and not ui' $(PYTEST_ARGS)
+	$(PYTEST) -m 'not slow and not interop and not ui' $(PYTEST_ARGS)
+
+test-rest: install  ## those that `make test` leaves out
+	$(PYTEST) -m 'slow or interop or ui' $(PYTEST_ARGS)
 
 test-all: install  ## every test
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(PYTEST) $(PYTEST_ARGS)
 
 coverage: PYTEST_ARGS += --cov --cov-report=term
 coverage: test  ## the same tests as `make test`; fails below 90 % of the domain's lines and branches

@@ -1,7 +1,14 @@
-"""Shared fixtures: the real media folder, and a builder of small corpora."""
+"""Shared fixtures, and how the tests are divided between several pytest workers."""
 
+import fcntl
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+
+# Workers share the cores: each keeps to one thread, and so do the processes it starts. Read when NumPy or torch is first imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["OMP_NUM_THREADS"] = os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import pytest
 from corpus_builder import CorpusBuilder
@@ -11,6 +18,15 @@ from skipping import skip_or_fail
 # How fast an example runs depends on the machine and on what else it does: speed is measured by benchmarks, not here.
 settings.register_profile("muvap", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("muvap")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Keep the tests that share a module's fixture in one worker, so that it is made once."""
+    for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs.values()
+        if item.get_closest_marker("xdist_group") is None and any(found[-1].scope == "module" for found in fixtures):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture
@@ -33,8 +49,27 @@ def corpus(tmp_path: Path) -> CorpusBuilder:
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The tiny checkpoint, written once a session."""
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+    """``made_once(name, make)``: a folder that all workers read, written by the first that asks for it."""
+    base = tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def folder(name: str, make: Callable[[Path], object]) -> Path:
+        place, finished = shared / name, shared / f"{name}.finished"
+        with (shared / f"{name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not finished.exists():
+                shutil.rmtree(place, ignore_errors=True)
+                make(place)
+                finished.touch()
+        return place
+
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_checkpoint(made_once) -> Path:
+    """The tiny checkpoint."""
     from muvap_assets.ref2va.tiny import write_tiny_checkpoint
 
-    return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "checkpoint")
+    return made_once("tiny-checkpoint", write_tiny_checkpoint)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,28 +20,37 @@ from muvap_assets.demo.corpus import write_demo_corpus
 from muvap_assets.layout import Layout
 from muvap_assets.ref2va.cache import rebuild_index
 
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
+
 
 @pytest.fixture(scope="session")
-def asd_demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with the asd line of the demo."""
-    workspace = make_workspace(tmp_path_factory.mktemp("asd_demo") / "muvap_assets")
+def asd_demo(made_once: MadeOnce) -> Path:
+    """A workspace with the asd line of the demo, to be read or copied."""
+    return made_once("asd-demo", _make_asd_demo)
+
+
+def _make_asd_demo(workspace: Path) -> None:
+    make_workspace(workspace)
     data = workspace / "data"
     write_demo_corpus(data / "demo" / "asd")
     datasets, layout = load_datasets(workspace / "resources" / "datasets.yaml"), Layout(data)
     for name in datasets.corpora:
         for make in (line.make_manifest, line.make_loudness_index, line.make_packed_shards):
             assert make(layout, datasets.corpus(name)).published
-    return workspace
 
 
 @pytest.fixture(scope="session")
-def demo(asd_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with both lines of the demo."""
+def demo(asd_demo: Path, made_once: MadeOnce) -> Path:
+    """A workspace with both lines of the demo, to be read or copied."""
+    return made_once("demo", partial(_make_demo, asd_demo))
+
+
+def _make_demo(asd_demo: Path, workspace: Path) -> None:
     from muvap_assets.demo.sources import CHECKPOINT, write_sources
     from muvap_assets.ref2va import line as ref2va
     from muvap_assets.ref2va.encoder_spec import EncoderSpec
 
-    workspace = copied(asd_demo, tmp_path_factory.mktemp("demo") / "muvap_assets")
+    copied(asd_demo, workspace)
     data = workspace / "data"
     write_sources(data / "demo")
     datasets, layout = load_datasets(workspace / "resources" / "datasets.yaml"), Layout(data)
@@ -51,7 +61,6 @@ def demo(asd_demo: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         for part in range(dataset.parts):
             assert ref2va.make_encoded_latents(layout, dataset, part, spec).published
         assert ref2va.make_parquet_cache_index(layout, dataset).published
-    return workspace
 
 
 def copied(workspace: Path, target: Path) -> Path:
