@@ -70,7 +70,9 @@ def test_a_stream_copy_from_between_key_frames_counts_what_is_shown(tmp_path):  
 def test_nothing_is_missing_of_a_whole_file_of_any_container(tmp_path, suffix, fps, start):
     codec = "libvpx" if suffix == ".webm" else "mpeg4"
     path = tmp_path / f"clip{suffix}"
-    write_video(path, frames=33, fps=fps, start=start, codec=codec, movflags="frag_keyframe" if "frag" in suffix else "")
+    write_video(
+        path, frames=33, fps=fps, start=start, codec=codec, movflags="frag_keyframe" if "frag" in suffix else ""
+    )
     facts = count_video(path)
     assert (facts.frames, facts.ends_early) == (33, False)
 
