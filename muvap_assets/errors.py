@@ -96,6 +96,8 @@ class ViolationCode(StrEnum):
     VIDEO_STOPPED = "video_stopped"
     VIDEO_ASPECT = "video_aspect"
     VIDEO_PIXEL_ASPECT = "video_pixel_aspect"
+    VIDEO_INTERLACED = "video_interlaced"
+    COLOUR_UNCONVERTED = "colour_unconverted"
     TARGET_SHORT = "target_short"
     TARGET_AUDIO_MISSING = "target_audio_missing"
     TARGET_AUDIO_SHORT = "target_audio_short"

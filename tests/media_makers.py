@@ -49,18 +49,25 @@ def write_video(
     sound_codec: str = "pcm_s16le",
     layout: str | None = None,
     sound_holes: Sequence[tuple[int, int]] = (),
+    options: Mapping[str, str] | None = None,
+    colour: tuple[int, int] | None = None,
+    movflags: str = "",
 ) -> Path:
     """Write a video, with sound where samples [channels, n] are given. ``pts`` are in ``time_base``, else one a frame.
 
-    No packet holds the samples in ``sound_holes``, each from one up to another.
+    No packet holds the samples in ``sound_holes``, each from one up to another. ``options`` are the encoder's; ``colour`` is
+    transfer and primaries as ITU-T H.273 numbers them.
     """
     images = [numbered(index, *size) for index in range(frames)] if isinstance(frames, int) else list(frames)
-    with av.open(str(path), "w") as container:
+    with av.open(str(path), "w", options={"movflags": movflags} if movflags else {}) as container:
         stream = container.add_stream(codec, rate=Fraction(fps))
         stream.width, stream.height = images[0].shape[1], images[0].shape[0]
         stream.pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
         if codec == "libx264":
             stream.options = {"crf": "12", "preset": "ultrafast", "g": "12"}
+        stream.options = {**stream.options, **(options or {})}
+        if colour is not None:
+            stream.codec_context.color_trc, stream.codec_context.color_primaries = colour
         if rotation != (0, False):
             stream.set_display_rotation(rotation[0], hflip=rotation[1])
         if aspect is not None:

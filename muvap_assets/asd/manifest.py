@@ -46,6 +46,7 @@ from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_json, write_violations
 from muvap_assets.threads import thread_pool
 
+_HOLES_TOLD_SEC = Fraction(1, 24)  # a lost packet, no hole
 _OFFSET_TOLD_SEC = Fraction(1, 1000)
 
 MANIFEST_CODE_VERSION = "1"
@@ -272,6 +273,7 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
     frame_sec = 1 / clip.source_fps.value
     cut_to_names = row.visual_kind is VisualKind.JPEG_DIRECTORY and not row.start_sec
     rounding = NAME_ROUNDING_SEC if cut_to_names else 0
+    lost_sec = _lost_sec(clip, probe)
     if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
         yield Violation(
             code=ViolationCode.START_SEC_REQUIRED,
@@ -288,19 +290,33 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
             required="a clip on its recording",
             hint="Check start_sec and audio_path.",
         )
-    elif clip.padded_samples > (frame_sec + rounding) * AUDIO_RATE_HZ + 1:
-        share = clip.padded_samples / clip.audio_samples
+    elif clip.padded_samples > (frame_sec + rounding) * AUDIO_RATE_HZ + 1 or lost_sec > _HOLES_TOLD_SEC:
+        share = (clip.padded_samples + lost_sec * AUDIO_RATE_HZ) / clip.audio_samples
         rejected = share > policy.max_missing_audio_share
+        ends = f"ends {clip.padded_samples / AUDIO_RATE_HZ:.3f} s before the faces"
+        holes = f"has holes of {float(lost_sec):.3f} s"
+        found = " and ".join([ends] * (clip.padded_samples > 0) + [holes] * (lost_sec > 0))
+        allowed = f"one frame ({float(frame_sec):.3f} s)" + f", 1/{_HOLES_TOLD_SEC.denominator} s in holes" * (
+            lost_sec > 0
+        )
         yield Violation(
             code=ViolationCode.AUDIO_SHORT,
             field="audio_path",
-            found=f"the audio ends {clip.padded_samples / AUDIO_RATE_HZ:.3f} s before the faces, {share:.1%} of the clip",
-            required=f"at most one frame ({float(frame_sec):.3f} s), and never more than {policy.max_missing_audio_share:.1%}",
+            found=f"the audio {found}, {float(share):.1%} of the clip",
+            required=f"at most {allowed}, and never more than {policy.max_missing_audio_share:.1%}",
             hint="Raise max_missing_audio_share or drop the row."
             if rejected
             else "Accepted; the rest will be silence.",
             severity=Severity.ERROR if rejected else Severity.WARNING,
         )
+
+
+def _lost_sec(clip: Clip, probe: AudioProbe) -> Fraction:
+    """Seconds of the clip that fall into holes of a video's sound, also before its sound begins."""
+    start = clip.start_sec
+    stop = start + clip.source_frames / clip.source_fps.value
+    spans = ((Fraction(first, probe.rate_hz), Fraction(first + count, probe.rate_hz)) for first, count in probe.holes)
+    return sum((max(Fraction(0), min(stop, end) - max(start, begin)) for begin, end in spans), Fraction(0))
 
 
 def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], list[Violation]]:

@@ -59,7 +59,8 @@ class AudioProbe:
     counts NaN and infinite values over all channels. ``constant`` says that the mono mix spans one 16-bit step at most:
     silence, or nothing but an offset (never said of a recording with non-finite values). ``peak`` is the mono mix's, full
     scale being 1; only floating point goes beyond. ``sha256`` is of the file's bytes.
-    ``offset_sec`` is how much later than its first frame the sound of a video starts, negative where it starts before.
+    ``offset_sec`` is how much later than its first frame the sound of a video starts, negative where it starts before;
+    ``holes`` which of its ``frames`` the video does not have, (first, how many) each.
     """
 
     rate_hz: int
@@ -72,6 +73,7 @@ class AudioProbe:
     sha256: str
     encoding: str
     offset_sec: Fraction = Fraction(0)
+    holes: tuple[tuple[int, int], ...] = ()
 
 
 def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = False) -> AudioProbe:
@@ -86,7 +88,8 @@ def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = F
     source = AudioSource.open(path, npy_rate_hz, from_video)
     frames = non_finite = 0
     low, high = np.inf, -np.inf
-    with closing(source.native_blocks()) as blocks:
+    holes: list[tuple[int, int]] = []
+    with closing(source.native_blocks(holes)) as blocks:
         for block in blocks:
             frames += len(block)
             non_finite += count_non_finite(block)
@@ -104,6 +107,7 @@ def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = F
         sha256=file_sha256(path),
         encoding=source.encoding,
         offset_sec=source.offset_sec,
+        holes=tuple(holes),
     )
 
 

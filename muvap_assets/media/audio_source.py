@@ -128,10 +128,11 @@ class AudioSource:
             offset_sec=sound.offset_sec,
         )
 
-    def native_blocks(self) -> Generator[Float32]:
+    def native_blocks(self, holes: list[tuple[int, int]] | None = None) -> Generator[Float32]:
         """The recording as it is: float32 [n, channels], in blocks of bounded size; full scale is one.
 
-        A video's sound comes as two channels, however many it has: see :mod:`muvap_assets.media.soundtrack`.
+        A video's sound comes as two channels, however many it has: see :mod:`muvap_assets.media.soundtrack`. ``holes``
+        gets where it has none: the first sample of each, and how many.
 
         Raises:
             MediaError: AUDIO_UNREADABLE where decoding fails on the way.
@@ -139,7 +140,7 @@ class AudioSource:
         if self.encoding == _VIDEO:
             from muvap_assets.media.video_sound import video_sound_blocks
 
-            return video_sound_blocks(self.path, self.origin_sec)
+            return video_sound_blocks(self.path, self.origin_sec, holes)
         container, frames = self.encoding.partition("/")[0], max(_BLOCK_VALUES // self.channels, 1)
         return _npy_blocks(self.path, frames) if container == "NPY" else _decoded_blocks(self.path, container, frames)
 

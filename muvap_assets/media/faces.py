@@ -40,9 +40,12 @@ JPEG_PIXELS_MAX = 64_000_000
 JPEG_BYTES_MAX = 1 << 26
 _NAME_PATTERN = re.compile(r"[0-9]+(\.[0-9]+)?\.jpe?g", re.IGNORECASE | re.ASCII)
 _OTHER_PICTURE = re.compile(r"\.(png|bmp|webp|tiff?|gif)$", re.IGNORECASE)
+_OF_THE_SYSTEM = frozenset({"thumbs.db", "desktop.ini", "@eadir"})  # Windows and Synology put them into any folder
 _FLOAT_EXACT = 15 + len(".") + len(".jpg")
 _NAMES_SHOWN = 5
 _SAMPLE_BYTES = 4096
+_BETWEEN_SCANS = frozenset({0xC4, 0xDA, 0xDB, 0xDC, 0xDD, 0xFE, *range(0xE0, 0xF0)})
+_WITHIN_SCANS = frozenset({0x00, *range(0xD0, 0xD8)})  # a stuffed byte, a restart
 
 
 # --- arrays ---------------------------------------------------------------------------------------------------------
@@ -183,7 +186,8 @@ def list_frames(folder: Path) -> FrameListing:
     """List the JPEG crops of a track; nothing is decoded.
 
     Sorted as numbers (``999.96.jpg`` before ``1000.00.jpg``), listed without patterns (a folder may be called
-    ``dir[1]``). Hidden files are ignored; any other file is an error, since it may be a frame under a wrong name.
+    ``dir[1]``). Hidden files and those that a system keeps in every folder (``Thumbs.db``, ``desktop.ini``, ``@eaDir``) are
+    passed over; any other file is an error, since it may be a frame under a wrong name.
 
     Returns:
         Names within ``folder`` and the faults, all of them, one a kind. With any fault the names are not to be used; with
@@ -207,14 +211,18 @@ _Scanned: TypeAlias = tuple[str, ViolationCode | None, int]
 
 
 def _scan(folder: Path) -> list[_Scanned]:
-    """Every file that is not hidden: what is wrong with it by its name and size alone, and its size in bytes."""
+    """Every file that is not the system's: what is wrong with it by its name and size alone, and its size in bytes."""
     # Relative to an open folder: the path of each frame need not be walked anew for its size.
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with os.scandir(descriptor) as entries:
-            return [(entry.name, *_kind_of(entry)) for entry in entries if not entry.name.startswith(".")]
+            return [(entry.name, *_kind_of(entry)) for entry in entries if not _is_of_the_system(entry.name)]
     finally:
         os.close(descriptor)
+
+
+def _is_of_the_system(name: str) -> bool:
+    return name.startswith(".") or name.lower() in _OF_THE_SYSTEM
 
 
 def _kind_of(entry: os.DirEntry[str]) -> tuple[ViolationCode | None, int]:
@@ -333,7 +341,7 @@ def decode_jpeg_gray(data: bytes, out: npt.NDArray[np.uint8], where: Path) -> No
     """Decode one whole JPEG to grey and resize it into ``out``, uint8 [112, 112], C-contiguous.
 
     ``IMREAD_GRAYSCALE``, then ``INTER_LINEAR``. The file's frame is checked first: cv2 fills what is missing of a
-    truncated picture with grey and calls it decoded. ``where`` is named in messages.
+    truncated picture with grey and calls it decoded. Bytes behind its end are passed over. ``where`` is named in messages.
 
     Raises:
         MediaError: it is not a JPEG, has no end marker, is above 64 megapixels, or cannot be decoded.
@@ -363,10 +371,24 @@ def _jpeg_fault(data: bytes) -> str | None:
         return "a JPEG cut within its header"
     if not 0 < size[0] * size[1] <= JPEG_PIXELS_MAX:
         return f"{size[0]}x{size[1]} pixels, at most {JPEG_PIXELS_MAX} are decoded"
-    # Some writers pad to a block with zeros; a picture cut short and padded has no end marker before them.
-    if not (data.endswith(b"\xff\xd9") or data.rstrip(b"\0").endswith(b"\xff\xd9")) or len(data) <= scan + 2:
+    # A scan holds a byte at least: an end marker right at its beginning is that of a picture without any.
+    if not data.endswith(b"\xff\xd9", scan + 1) and not _ends_within(data, scan + 1):
         return f"a JPEG without end marker, cut short at {len(data)} bytes"
     return None
+
+
+def _ends_within(data: bytes, scan: int) -> bool:
+    """Whether the picture whose first scan begins at ``scan`` ends before the file does.
+
+    What lies behind its end (padding, a second picture, data of a camera) is passed over by every decoder.
+    """
+    while 0 <= (at := data.find(b"\xff", scan)) < len(data) - 1:
+        kind, scan = data[at + 1], at + 1
+        if kind in _BETWEEN_SCANS:
+            scan += 1 + int.from_bytes(data[at + 2 : at + 4])
+        elif kind != 0xFF and kind not in _WITHIN_SCANS:
+            return kind == 0xD9
+    return False
 
 
 def _jpeg_size(data: bytes) -> tuple[tuple[int, int] | None, int]:

@@ -2,7 +2,8 @@
 
 EXIF orientation is always applied, before anything looks at the size. Transparent pixels are composited on **white**
 (:data:`BACKGROUND`): dropping the alpha channel would show the colours hidden under it. A file of several pictures is
-refused, since nothing says which is meant.
+refused, since nothing says which is meant; but of an MPO, a JPEG with a depth map or a second view behind it, the first
+picture is what every JPEG reader shows. Colours are taken for sRGB, as inference takes them; a profile is only reported.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ from typing import Any
 
 import numpy as np
 import PIL
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from muvap_assets.errors import MediaError, ViolationCode
 
-PROBE = f"image 1, pillow {PIL.__version__}"
+PROBE = f"image 2, pillow {PIL.__version__}"
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
 """What Pillow decodes by itself. It knows more, of which some start another program: a PostScript file runs Ghostscript."""
 
+_MAX_PROFILE_BYTES = 1 << 22
+_SRGB_LEVELS = 3  # of 255: what a profile may change before it counts as another than sRGB; its variants stay within
+_PNG_STEPS = {"L;2": 85, "L;4": 17}  # levels Pillow makes of one step of a grey PNG with fewer than 8 bits
 _BAND_PIXELS = 1 << 22
 MAX_SIDE = 65_535  # JPEG has no longer one
 BACKGROUND = (255, 255, 255, 255)
@@ -32,10 +36,11 @@ MAX_PIXELS = 89_478_485  # Pillow's own bomb limit: a quarter of a gigabyte of R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageFacts:
-    """A picture as displayed."""
+    """A picture as displayed. ``colour`` names an ICC profile that is not sRGB, empty where there is none."""
 
     width: int
     height: int
+    colour: str
 
 
 def read_image(path: Path) -> Image.Image:
@@ -44,12 +49,18 @@ def read_image(path: Path) -> Image.Image:
     Raises:
         MediaError: it is no picture, is damaged or cut short, holds several frames, or is over :data:`MAX_PIXELS`.
     """
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[Image.Image, bytes]:
+    """:func:`read_image`, with the ICC profile of the file, empty where it has none."""
     try:
         with _OwnLength(path) as stream, _opened(stream) as opened:
             _require_plain(opened, path)
+            _fit_transparency(opened)
             opened.load()
             ImageOps.exif_transpose(opened, in_place=True)  # a copy would be held twice
-            return _opaque(opened)
+            return _opaque(opened), opened.info.get("icc_profile") or b""
     except (MediaError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
@@ -92,20 +103,44 @@ class _OwnLength(io.FileIO):
 
 
 def count_image(path: Path) -> ImageFacts:
-    """Decode a picture for its size.
+    """Decode a picture for its size, and look at its ICC profile.
 
     Raises:
         MediaError: as :func:`read_image`.
     """
-    image = read_image(path)
-    return ImageFacts(width=image.width, height=image.height)
+    image, profile = _read(path)
+    return ImageFacts(width=image.width, height=image.height, colour=_foreign_profile(profile) if profile else "")
+
+
+def _foreign_profile(data: bytes) -> str:
+    """What an ICC profile is if converting its colours to sRGB would change them, else empty."""
+    if len(data) > _MAX_PROFILE_BYTES:
+        return f"an ICC profile of {len(data)} bytes"
+    try:
+        profile = ImageCms.ImageCmsProfile(io.BytesIO(data))
+        name = f"{ImageCms.getProfileDescription(profile).strip()[:60]!r}"
+        space = profile.profile.xcolor_space.strip()
+        if space not in ("RGB", "GRAY"):
+            return f"an ICC profile of {space} colours, {name}"
+        levels = np.arange(0, 256, 15, dtype=np.uint8)
+        colours = (
+            levels[None, :] if space == "GRAY" else np.stack(np.meshgrid(levels, levels, levels), -1).reshape(1, -1, 3)
+        )
+        before = Image.fromarray(colours)
+        intent = ImageCms.Intent.RELATIVE_COLORIMETRIC
+        srgb = ImageCms.createProfile("sRGB")
+        after = ImageCms.profileToProfile(before, profile, srgb, renderingIntent=intent, outputMode="RGB")
+    except (ImageCms.PyCMSError, OSError, ValueError) as error:
+        return f"an ICC profile that does not read ({error})"
+    change = int(np.abs(np.asarray(after, np.int16) - np.asarray(before.convert("RGB"), np.int16)).max())
+    return f"the ICC profile {name}, up to {change} of 255 levels from sRGB" if change > _SRGB_LEVELS else ""
 
 
 def _require_plain(image: Image.Image, path: Path) -> None:
     if image.width * image.height > MAX_PIXELS or max(image.size) > MAX_SIDE:
         raise _too_large(path, f"{image.width}x{image.height} pixels")
     frames = getattr(image, "n_frames", 1)
-    if frames > 1:
+    if frames > 1 and image.format != "MPO":
         raise _error(
             ViolationCode.IMAGE_MULTI_FRAME,
             path,
@@ -115,9 +150,25 @@ def _require_plain(image: Image.Image, path: Path) -> None:
         )
 
 
+def _fit_transparency(image: Image.Image) -> None:
+    """Bring the transparent colour of a PNG to the levels Pillow makes: the file states it in its own samples."""
+    tiles = getattr(image, "tile", None)
+    samples = tiles[0].args if tiles and image.format == "PNG" and "transparency" in image.info else None
+    if samples == "RGB;16B":
+        raise ValueError("a transparent colour of 16 bits a channel, of which Pillow reads 8")
+    if samples in _PNG_STEPS:
+        image.info["transparency"] *= _PNG_STEPS[samples]
+
+
 def _opaque(image: Image.Image) -> Image.Image:
-    if image.mode.startswith("I;16"):
-        return Image.fromarray((np.asarray(image) // 257).astype(np.uint8)).convert("RGB")
+    # Pillow reads every PGM of more than 8 bits as 0 to 65535, whatever its own maximum.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM"):
+        levels = np.asarray(image)
+        grey = np.empty(levels.shape, np.uint8)
+        np.floor_divide(levels, 257, out=grey, casting="unsafe")
+        if "transparency" in image.info:
+            grey[levels == image.info["transparency"]] = BACKGROUND[0]
+        return Image.fromarray(grey).convert("RGB")
     if image.mode in ("I", "F"):
         raise ValueError(f"mode {image.mode!r} has no stated range")
     if "A" in image.getbands() or "a" in image.getbands() or "transparency" in image.info:

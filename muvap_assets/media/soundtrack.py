@@ -80,10 +80,14 @@ class SoundFacts:
         """Samples from ``origin`` on, silence before the first sample included: what ``blocks(origin)`` yields."""
         return max(0, self.samples + lead_samples(self.first_sec, origin, self.rate_hz))
 
-    def gaps_within(self, origin: Fraction | None, samples: int) -> list[Gap]:
-        """The gaps, or what of them lies, among the first ``samples`` of ``blocks(origin)``; not what is before the sound."""
+    def gaps_within(self, origin: Fraction | None, samples: int, *, with_lead: bool = False) -> list[Gap]:
+        """The gaps, or what of them lies, among the first ``samples`` of ``blocks(origin)``.
+
+        The silence before a sound that starts later is one of them only ``with_lead``.
+        """
         lead = 0 if origin is None else lead_samples(self.first_sec, origin, self.rate_hz)
-        spans = [(max(0, lead + first), min(samples, lead + first + count)) for first, count in self.gaps]
+        gaps = [(-lead, lead), *self.gaps] if with_lead else self.gaps
+        spans = [(max(0, lead + first), min(samples, lead + first + count)) for first, count in gaps]
         return [(start, stop - start) for start, stop in spans if stop > start]
 
 

@@ -12,6 +12,7 @@ only, and inside functions, because the code location has to load without it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -29,6 +30,9 @@ PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another 
 MAX_PIXELS = 36_000_000
 """Of a frame: 8192x4320. A decoder keeps more than a dozen of them."""
 
+_TRANSFERS = {16: "PQ (SMPTE ST 2084)", 18: "HLG (ARIB STD-B67)"}  # numbers of ITU-T H.273, as ffmpeg's
+_PRIMARIES = {9: "BT.2020 primaries"}
+_MATROSKA_DURATION = re.compile(r"(\d{1,5}):(\d\d):(\d\d(?:\.\d{1,9})?)", re.ASCII)
 _HALF = 1 << 15  # display matrices are 16.16 fixed point; more than a half counts as one
 
 
@@ -87,9 +91,13 @@ class VideoFacts:
     """What decoding a whole file found.
 
     ``width`` and ``height`` are the first frame's as displayed; ``first_sec`` is its timestamp on the container's own
-    clock; ``rate`` the stream's declared average, for messages only; ``header_frames`` what the header promises, 0
-    where it says nothing; ``stopped`` why decoding ended early, empty where it did not; ``quarter_turns`` the rotation
-    that was applied, counterclockwise.
+    clock; ``rate`` the stream's declared average, for messages only; ``stopped`` why decoding ended early, empty where
+    it did not; ``quarter_turns`` the rotation that was applied, counterclockwise.
+
+    ``header_frames`` is how many the index of an MP4 or MOV lists, else 0; ``hidden_frames`` those of them that are not
+    shown: an edit list begins after them, or they are empty. ``header_end_sec`` is when the stream ends on the container's
+    clock by its own header, 0 where none says it. ``interlaced_frames`` are stored as two fields. ``colour`` names what
+    its colours have of high dynamic range or wide gamut, empty where nothing.
     """
 
     frames: int
@@ -101,7 +109,25 @@ class VideoFacts:
     quarter_turns: int = 0
     pixel_aspect: Fraction = Fraction(1)
     header_frames: int = 0
+    hidden_frames: int  # no default here and below: counts that were remembered without them are made again
+    header_end_sec: Fraction
+    interlaced_frames: int
+    colour: str
     stopped: str = ""
+
+    @property
+    def missing_sec(self) -> Fraction:
+        """Seconds of picture that the stream's own header promises and that did not decode; 0 where it promises none."""
+        if self.header_frames:
+            missing = (self.header_frames - self.hidden_frames - self.frames) * self.duration_sec / self.frames
+        else:
+            missing = self.header_end_sec - self.first_sec - self.duration_sec
+        return max(Fraction(0), missing)
+
+    @property
+    def ends_early(self) -> bool:
+        """Whether decoding stopped, or at least a frame of what the header promises did not come out."""
+        return bool(self.stopped) or self.missing_sec * self.frames >= max(self.duration_sec, Fraction(1, 1000))
 
 
 class VideoSource:
@@ -126,7 +152,10 @@ class VideoSource:
         self._stream = streams[0]
         self._bound_frames()
         self.rate: Fraction | None = self._stream.average_rate or self._stream.guessed_rate
-        self.header_frames: int = self._stream.frames
+        is_mp4 = "mp4" in self._container.format.name
+        self.header_frames: int = self._stream.frames if is_mp4 else 0  # AVI counts what a frame is held for
+        self.hidden_frames = 0
+        self.header_end_sec = _header_end_sec(self._stream, self._container.format.name)
         self.pixel_aspect = Fraction(self._stream.sample_aspect_ratio or 1) or Fraction(1)
         self.first_sec = Fraction(0)
 
@@ -218,8 +247,10 @@ class VideoSource:
 
         try:
             for packet in self._container.demux(self._stream):
+                if packet.is_discard or (packet.dts is not None and not packet.size):
+                    self.hidden_frames += 1
                 for frame in packet.decode():
-                    if frame.is_corrupt:
+                    if frame.is_corrupt:  # its decode_error_flags, or its corrupt flag
                         self.stopped = "a damaged frame"
                         return
                     yield frame
@@ -235,8 +266,9 @@ def count_video(path: Path) -> VideoFacts:
     """
     with VideoSource(path) as source:
         last = first = next(frames := source.frames())
-        for frame in frames:
-            last = frame
+        interlaced = int(first.raw.interlaced_frame)
+        for last in frames:
+            interlaced += last.raw.interlaced_frame
         width, height = first.size
         return VideoFacts(
             frames=last.index + 1,
@@ -248,6 +280,10 @@ def count_video(path: Path) -> VideoFacts:
             quarter_turns=first.orientation.turns,
             pixel_aspect=source.pixel_aspect,
             header_frames=source.header_frames,
+            hidden_frames=source.hidden_frames,
+            header_end_sec=source.header_end_sec,
+            interlaced_frames=interlaced,
+            colour=_colour(first.raw),
             stopped=source.stopped,
         )
 
@@ -282,6 +318,25 @@ def open_container(path: Path, code: ViolationCode) -> Any:
 def unreadable(path: Path, code: ViolationCode, found: str, required: str) -> MediaError:
     """The error for a file that is not what it claims to be."""
     return MediaError(code, str(path), found=found, required=required, hint="Replace the file, or drop its row.")
+
+
+def _header_end_sec(stream: Any, container: str) -> Fraction:
+    """When a stream ends by its own header, 0 where none says it: elsewhere ffmpeg estimates, or takes another stream's."""
+    if match := _MATROSKA_DURATION.fullmatch(stream.metadata.get("DURATION", "")):
+        hours, minutes, seconds = match.groups()
+        return int(hours) * 3600 + int(minutes) * 60 + Fraction(seconds)
+    if stream.duration is not None and ("mp4" in container or container == "avi"):
+        return Fraction(((stream.start_time or 0) + stream.duration) * stream.time_base)
+    return Fraction(0)
+
+
+def _colour(raw: Any) -> str:
+    """What of a frame's colour description is of high dynamic range or wide gamut; empty where nothing is."""
+    return ", ".join(
+        name
+        for names, value in ((_TRANSFERS, raw.color_trc), (_PRIMARIES, raw.color_primaries))
+        if (name := names.get(value))
+    )
 
 
 def _orientation(raw: Any) -> Orientation:

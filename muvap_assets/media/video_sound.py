@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.soundtrack import SoundSource
+from muvap_assets.media.soundtrack import Gap, SoundSource, lead_samples
 from muvap_assets.media.video import VideoSource
 
 
@@ -53,8 +53,12 @@ def open_video_sound(path: Path) -> VideoSound:
         return VideoSound(rate_hz=sound.rate_hz, channels=sound.channels, origin_sec=origin, first_sec=sound.first_sec)
 
 
-def video_sound_blocks(path: Path, origin_sec: Fraction) -> Generator[npt.NDArray[np.float32]]:
+def video_sound_blocks(
+    path: Path, origin_sec: Fraction, holes: list[Gap] | None = None
+) -> Generator[npt.NDArray[np.float32]]:
     """float32 [n, 2] at the sound's own rate, the first sample at ``origin_sec`` of the container's clock.
+
+    Once all are taken, ``holes`` has which of them the video does not have: before its sound begins, and in gaps.
 
     Raises:
         MediaError: AUDIO_UNREADABLE where decoding stops early.
@@ -64,6 +68,9 @@ def video_sound_blocks(path: Path, origin_sec: Fraction) -> Generator[npt.NDArra
         for block in sound.blocks(origin_sec):
             decoded += block.shape[1]
             yield np.ascontiguousarray(block.T)
+        lead = lead_samples(sound.first_sec, origin_sec, sound.rate_hz)
+        if holes is not None:
+            holes.extend([(0, lead)] * (lead > 0) + sound.gaps)
         if sound.stopped:
             raise MediaError(
                 ViolationCode.AUDIO_UNREADABLE,

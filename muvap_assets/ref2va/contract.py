@@ -52,6 +52,9 @@ MAX_PRESENTATION_TOKENS = MAX_CELL_BYTES // (FLOAT_BYTES * TEXT_WIDTH)  # 104,85
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
 MAX_NOISE_SEED = 2**63 - 1  # contract: stored as int64
 MAX_SOUND_GAPS_SEC = Fraction(1, FPS)  # ours: all gaps of a used sound; a lost packet or its rounding, no hole
+MAX_MISSING_PICTURE_SHARE = Fraction(1, 20)  # ours, and a half second where that is more: of what a header promises
+MAX_MISSING_PICTURE_SEC = Fraction(1, 2)
+MAX_SQUEEZE = Fraction(11, 10)  # ours: a shape further off its canvas is seen
 RATE_WARNING_SHARE = Fraction(1, 100)  # issue: overrides off the decoder's rate by more than 1 % are reported
 
 

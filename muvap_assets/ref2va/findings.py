@@ -11,7 +11,14 @@ from muvap_assets.errors import EncodeError, MediaError, Severity, Violation, Vi
 from muvap_assets.media.audio import scale_fault
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
-from muvap_assets.ref2va.contract import MAX_SOUND_GAPS_SEC, RATE_WARNING_SHARE, Size
+from muvap_assets.ref2va.contract import (
+    FPS,
+    MAX_MISSING_PICTURE_SEC,
+    MAX_MISSING_PICTURE_SHARE,
+    MAX_SOUND_GAPS_SEC,
+    RATE_WARNING_SHARE,
+    Size,
+)
 from muvap_assets.ref2va.geometry import frames_at_24, largest_frame_count, slot_of
 
 F = TypeVar("F")
@@ -88,17 +95,10 @@ def video_frames_at_24(facts: VideoFacts, fps: Fraction | None) -> int:
     return slot_of(facts.duration_sec) if fps is None else frames_at_24(facts.frames, fps)
 
 
-def warn_of_video(findings: Findings, where: str, facts: VideoFacts, fps: Fraction | None = None) -> None:
-    """What is odd about a video without keeping its row out."""
-    if facts.stopped or facts.header_frames > facts.frames:
-        promised = f"the header promises {facts.header_frames}" if facts.header_frames else "the header is silent"
-        findings.warn(
-            ViolationCode.VIDEO_STOPPED,
-            where,
-            found=f"{facts.frames} frames decode{f', then {facts.stopped}' if facts.stopped else ''}; {promised}",
-            required="a file that decodes to its end",
-            hint="Only the frames that decode are used.",
-        )
+def check_video(findings: Findings, where: str, facts: VideoFacts, fps: Fraction | None = None) -> None:
+    """What is wrong or odd about a video, wherever it is used."""
+    if facts.ends_early:
+        _check_missing(findings, where, facts)
     if facts.pixel_aspect != 1:
         findings.warn(
             ViolationCode.VIDEO_PIXEL_ASPECT,
@@ -107,9 +107,73 @@ def warn_of_video(findings: Findings, where: str, facts: VideoFacts, fps: Fracti
             required="square pixels",
             hint="The stored size was used, as at inference; resample the file to square pixels if it looks squeezed.",
         )
+    if facts.interlaced_frames:
+        findings.warn(
+            ViolationCode.VIDEO_INTERLACED,
+            where,
+            found=f"{facts.interlaced_frames} of {facts.frames} frames are interlaced",
+            required="progressive frames",
+            hint="Both fields were used as one picture, as at inference; deinterlace the file.",
+        )
+    warn_of_colour(findings, where, facts.colour)
     if fps is not None:
         measured = Fraction(facts.frames) / facts.duration_sec if facts.duration_sec else fps
         _warn_of_rate(findings, f"{where.rpartition('.')[0]}.fps", fps, measured, "fps")
+
+
+def _check_missing(findings: Findings, where: str, facts: VideoFacts) -> None:
+    """Frames before a stop are whole. Where decoding met no error, nothing says which frames are missing."""
+    missing, end, promised = facts.missing_sec, facts.header_end_sec, "the header is silent"
+    if facts.header_frames:
+        promised = f"the header promises {facts.header_frames - facts.hidden_frames}"
+    elif end:
+        promised = f"they end at {float(end - missing):.3f} s, the header promises {float(end):.3f} s"
+    limit = max(MAX_MISSING_PICTURE_SHARE * (facts.duration_sec + missing), MAX_MISSING_PICTURE_SEC)
+    refused = not facts.stopped and missing > limit
+    findings.add(
+        ViolationCode.VIDEO_STOPPED,
+        where,
+        found=f"{facts.frames} frames decode{f', then {facts.stopped}' if facts.stopped else ''}; {promised}",
+        required=f"at most {float(limit):.3f} s missing" if refused else "a file that decodes to its end",
+        hint="No error says which are missing. Copy or export the video again, or drop the row."
+        if refused
+        else "Only the frames that decode are used.",
+        severity=Severity.ERROR if refused else Severity.WARNING,
+    )
+
+
+def warn_of_colour(findings: Findings, where: str, colour: str) -> None:
+    """The warning about colours that are shown wrongly where they are taken for sRGB; none where ``colour`` is empty."""
+    if colour:
+        findings.warn(
+            ViolationCode.COLOUR_UNCONVERTED,
+            where,
+            found=colour,
+            required="sRGB pictures, and video of standard dynamic range",
+            hint="The stored values were used, since the inference path converts none; convert the file if its colours matter.",
+        )
+
+
+def warn_of_own_sound(findings: Findings, where: str, video: VideoFacts, sound: SoundFacts) -> None:
+    """What is odd about a video and sound of one file."""
+    offset = sound.first_sec - video.first_sec
+    if abs(offset) > Fraction(1, FPS):
+        findings.warn(
+            ViolationCode.AUDIO_OFFSET,
+            where,
+            found=f"the sound starts {float(offset):+.3f} s from the first frame",
+            required="within one frame",
+            hint="It was aligned by timestamps: silence put before it, or its start cut off.",
+        )
+    longer = offset + Fraction(sound.samples, sound.rate_hz) - video.duration_sec
+    if longer > MAX_MISSING_PICTURE_SEC and not video.ends_early:
+        findings.warn(
+            ViolationCode.VIDEO_STOPPED,
+            where,
+            found=f"the picture ends {float(longer):.3f} s before the sound",
+            required=f"within {float(MAX_MISSING_PICTURE_SEC)} s",
+            hint="Frames may have been lost. Nothing to do if it is meant to end there.",
+        )
 
 
 def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: int | None = None) -> None:
@@ -146,10 +210,20 @@ def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: in
 
 
 def check_gaps(
-    findings: Findings, code: ViolationCode, where: str, facts: SoundFacts, origin: Fraction | None, samples: int
+    findings: Findings,
+    code: ViolationCode,
+    where: str,
+    facts: SoundFacts,
+    origin: Fraction | None,
+    samples: int,
+    *,
+    with_lead: bool = False,
 ) -> None:
-    """Refuse sound that is not there throughout the ``samples`` that are used of it, from ``origin`` on."""
-    gaps = facts.gaps_within(origin, samples)
+    """Refuse sound that is not there throughout the ``samples`` that are used of it, from ``origin`` on.
+
+    A target's sound (``with_lead``) has to be there from its first frame on; a reference's may start later.
+    """
+    gaps = facts.gaps_within(origin, samples, with_lead=with_lead)
     missing = sum(count for _, count in gaps)
     if missing <= MAX_SOUND_GAPS_SEC * facts.rate_hz:
         return

@@ -28,7 +28,7 @@ from muvap_assets.threads import thread_pool
 
 Facts = VideoFacts | SoundFacts | ImageFacts
 T = TypeVar("T", VideoFacts, SoundFacts, ImageFacts)
-_FRACTIONS = ("first_sec", "duration_sec", "rate", "pixel_aspect")
+_FRACTIONS = ("first_sec", "duration_sec", "rate", "pixel_aspect", "header_end_sec")
 
 
 @dataclass(slots=True)

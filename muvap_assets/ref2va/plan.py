@@ -20,6 +20,7 @@ from muvap_assets.ref2va.contract import (
     FLOAT_BYTES,
     FPS,
     MAX_CELL_BYTES,
+    MAX_SQUEEZE,
     RELEASED_MAX_FRAMES,
     RELEASED_MIN_FRAMES,
     SFT_MAX_FRAMES,
@@ -29,6 +30,7 @@ from muvap_assets.ref2va.contract import (
     DatasetOptions,
     Format,
     Geometry,
+    ModelSizes,
     RawSample,
     Size,
 )
@@ -36,9 +38,10 @@ from muvap_assets.ref2va.findings import (
     Findings,
     check_gaps,
     check_samples,
+    check_video,
     describe_video,
     refuse_aspect,
-    warn_of_video,
+    warn_of_own_sound,
 )
 from muvap_assets.ref2va.geometry import (
     is_supported_aspect,
@@ -127,7 +130,7 @@ def _count_target(findings: Findings, path: Path, facts: MediaFacts) -> TargetFa
     video = findings.attempt("target.video", lambda: facts.video(path))
     if video is None:
         return TargetFacts()
-    warn_of_video(findings, "target.video", video)
+    check_video(findings, "target.video", video)
     sound = None
     try:
         sound = facts.sound(path)
@@ -147,7 +150,10 @@ def _target_geometry(
     findings: Findings, sample: RawSample, target: TargetFacts, options: DatasetOptions
 ) -> Geometry | None:
     if options.format is Format.PACKED:
-        return sample.geometry or options.geometry
+        geometry = sample.geometry or options.geometry
+        if target.video is not None:
+            _warn_of_shape(findings, target.video, geometry.size, options.sizes)
+        return geometry
     if target.video is None:
         return None
     size = Size(target.video.width, target.video.height)
@@ -166,6 +172,28 @@ def _target_geometry(
         return None
     canvas = resolve_canvas(size, options.sizes)
     return Geometry(canvas.width, canvas.height, longest)
+
+
+def _warn_of_shape(findings: Findings, video: VideoFacts, canvas: Size, sizes: ModelSizes) -> None:
+    """Tell of a target that is squeezed onto its canvas: resizing does not preserve a mismatched shape (contract)."""
+    shape = Fraction(video.width, video.height) * video.pixel_aspect
+    squeeze = shape * canvas.height / canvas.width
+    if 1 / MAX_SQUEEZE <= squeeze <= MAX_SQUEEZE:
+        return
+    shown = Size(round(video.height * shape), video.height)
+    nearest = (
+        f"ask for {resolve_canvas(shown, sizes)}, the nearest canvas, or crop it"
+        if is_supported_aspect(shown)
+        else "crop it"
+    )
+    pixels = "" if video.pixel_aspect == 1 else f", shown as {shown}"
+    findings.warn(
+        ViolationCode.VIDEO_ASPECT,
+        "target.video",
+        found=f"{Size(video.width, video.height)} pixels{pixels} on a canvas of {canvas}",
+        required="shapes within 10 %",
+        hint=f"Resizing changes its shape: {nearest}.",
+    )
 
 
 def _check_length(findings: Findings, target: TargetFacts, geometry: Geometry) -> None:
@@ -220,14 +248,6 @@ def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) ->
             hint=f"The sound covers {covered or 'no valid count of'} frames; nothing is extended.",
         )
     used = -(-required * sound.rate_hz // AUDIO_RATE_HZ)
-    check_gaps(findings, ViolationCode.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used)
-    offset = sound.first_sec - video.first_sec
-    if abs(offset) > Fraction(1, FPS):
-        findings.warn(
-            ViolationCode.AUDIO_OFFSET,
-            "target.video",
-            found=f"the sound starts {float(offset):+.3f} s from the first frame",
-            required="within one frame",
-            hint="It was aligned by timestamps: silence put before it, or its start cut off.",
-        )
+    check_gaps(findings, ViolationCode.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used, with_lead=True)
+    warn_of_own_sound(findings, "target.video", video, sound)
     check_samples(findings, "target.video", sound)

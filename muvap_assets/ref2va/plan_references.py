@@ -28,10 +28,12 @@ from muvap_assets.ref2va.findings import (
     Findings,
     check_gaps,
     check_samples,
+    check_video,
     describe_video,
     refuse_aspect,
     video_frames_at_24,
-    warn_of_video,
+    warn_of_colour,
+    warn_of_own_sound,
 )
 from muvap_assets.ref2va.geometry import (
     encoded_reference_frames,
@@ -132,6 +134,7 @@ def _plan_image(
     image = None if path is None else findings.attempt(f"{where}.image", lambda: facts.image(path))
     if image is None:
         return None
+    warn_of_colour(findings, f"{where}.image", image.colour)
     size = Size(image.width, image.height)
     if not is_supported_aspect(size):
         refuse_aspect(findings, ViolationCode.IMAGE_ASPECT, f"{where}.image", size)
@@ -148,7 +151,7 @@ def _plan_video(
     num_frames: int | None,
     sizes: ModelSizes,
 ) -> ReferencePlan | None:
-    warn_of_video(findings, f"{where}.video", video, reference.fps)
+    check_video(findings, f"{where}.video", video, reference.fps)
     size = Size(video.width, video.height)
     if not is_supported_aspect(size):
         refuse_aspect(findings, ViolationCode.VIDEO_ASPECT, f"{where}.video", size)
@@ -195,4 +198,6 @@ def _with_sound(
         )
         return None
     check_gaps(findings, ViolationCode.REFERENCE_SHORT, f"{where}.audio", sound, origin, used)
+    if video is not None and own_video:
+        warn_of_own_sound(findings, f"{where}.audio", video, sound)
     return replace(plan, audio_samples=samples, audio_rate_hz=rate_hz, audio_origin_sec=origin)

@@ -67,8 +67,12 @@ def write_mp4(
     pts: list[int] | None = None,
     last_duration: int | None = None,
     options: dict[str, str] | None = None,
+    hole: tuple[int, int] = (0, 0),
 ) -> Path:
-    """An MP4 of grey pictures, with AAC where samples are given, each starting when it is told to."""
+    """An MP4 of grey pictures, with AAC where samples are given, each starting when it is told to.
+
+    No packet holds the samples of ``hole``, whole blocks of 1,024.
+    """
     with av.open(str(path), "w", options=options or {}) as container:
         stream = container.add_stream("libx264", rate=fps)
         stream.height, stream.width = pictures[0].shape
@@ -91,6 +95,8 @@ def write_mp4(
         container.mux(rest)
         if voice is not None:
             for offset in range(0, len(sound), 1024):
+                if hole[0] <= offset < hole[1]:
+                    continue
                 chunk = av.AudioFrame.from_ndarray(
                     np.ascontiguousarray(sound[None, offset : offset + 1024], np.float32), format="fltp", layout="mono"
                 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from fractions import Fraction
@@ -245,6 +246,43 @@ def test_a49_sound_is_placed_against_the_first_frame_and_its_offset_told(
     _, (sample,) = publish(mini, tmp_path, window_sec=2, overlap_sec=0, max_missing_audio_share=0.3)
     expected = [time + shift for time in at if 0 <= time + shift < 1.99]
     assert click_times(sample.audio) == pytest.approx(expected, abs=0.002)
+
+
+@pytest.mark.parametrize(
+    ("hole", "options", "share", "severity"),
+    [
+        ((20, 50), {}, 30 * 0.064 / 4, Severity.ERROR),
+        ((20, 50), {"max_missing_audio_share": 0.5}, 30 * 0.064 / 4, Severity.WARNING),
+        ((20, 21), {}, 0.064 / 4, Severity.WARNING),
+        ((0, 0), {"sound_start": "0.5"}, 0.5 / 4, Severity.ERROR),
+        ((0, 0), {"sound_start": "0.15"}, 0.15 / 4, Severity.WARNING),
+        ((0, 0), {"sound_start": "0.04"}, 0, None),
+    ],
+)
+def test_what_is_missing_of_a_videos_sound_within_a_clip_is_held_to_the_rule_of_its_end(
+    mini, hole, options, share, severity
+):
+    start = Fraction(options.pop("sound_start", 0))
+    mini.video("00001", 100, sound=clicks(4, []), sound_start=start, hole=(hole[0] * 1024, hole[1] * 1024))
+    mini.boxes("00001", 100, faces=(0,))
+    mini.speaks("00001", "0", 0, 1)
+    report = manifest(mini, window_sec=4, overlap_sec=0, **options)
+    told = [v for v in report.violations if v.code is ViolationCode.AUDIO_SHORT]
+    assert [v.severity for v in told] == [severity] * bool(severity)
+    assert len(report.clips) == (severity is not Severity.ERROR)
+    for violation in told:
+        seconds, percent = re.findall(r"has holes of ([\d.]+) s, ([\d.]+)% of the clip", violation.found)[0]
+        assert float(seconds) == pytest.approx(4 * share, abs=0.07)  # an AAC packet more or less
+        assert float(percent) == pytest.approx(100 * share, abs=2)
+
+
+def test_a_hole_concerns_only_the_clips_it_falls_into(mini):
+    mini.video("00001", 100, sound=clicks(4, []), hole=(20 * 1024, 25 * 1024))  # 1.28 to 1.6 s
+    mini.boxes("00001", 100, faces=(0,))
+    mini.speaks("00001", "0", 0, 1)
+    report = manifest(mini, window_sec=1, overlap_sec=0)
+    assert found(report) == [("00001_0_000025", ViolationCode.AUDIO_SHORT)]
+    assert [clip.sample_id for clip in report.clips] == ["00001_0_000000", "00001_0_000050", "00001_0_000075"]
 
 
 def test_wav_files_shipped_beside_the_videos_are_heard_instead(two_faces, tmp_path):

@@ -361,6 +361,8 @@ def media_of_a_raw_manifest(folder: Path) -> Findings:
     target(folder / "squeezed.mov", aspect=2)
     target(folder / "curt.mov", sound=tone(8_000))
     target(folder / "wide.mov", size=(640, 32))
+    target(folder / "bright.mov", colour=(16, 9))
+    target(folder / "fields.mov", options={"x264-params": "tff=1"})
     write_video(folder / "mute.mov", frames=22)
     write_video(folder / "brief.mov", frames=12)
     write_video(folder / "clip.mov", frames=30)
@@ -382,6 +384,7 @@ def media_of_a_raw_manifest(folder: Path) -> Findings:
     ]
     rows.append(raw_row("other_rate", references=[{"type": "video", "video": "clip.mov", "fps": 12}]))
     rows.append(raw_row("alone", target_geometry={"width": 128, "height": 64, "num_frames": 22}))
+    rows += [raw_row(name, target={"video": f"{name}.mov"}) for name in ("bright", "fields")]
     path = write_rows(folder / "train.jsonl", rows)
     options = DatasetOptions(width=64, height=64, num_frames=22)
     return validate_manifest(path, options, facts=MediaFacts()).violations

@@ -110,7 +110,6 @@ def test_most_codes_come_from_real_bad_input(findings):
             "image_too_large",
             "level_invalid",
             "offset_mismatch",
-            "video_stopped",
             "video_timestamps",
         )
     }

@@ -181,6 +181,18 @@ def test_everything_wrong_with_a_folder_is_found_at_once(tmp_path):
     assert len(errors) == 2
 
 
+def test_what_a_system_puts_into_every_folder_is_passed_over(tmp_path):
+    frames = folder_of(tmp_path / "a", "1.jpg", "2.jpg")
+    before = list_frames(frames)
+    for name in ("Thumbs.db", "thumbs.db", "desktop.ini", "Desktop.ini", ".DS_Store"):
+        (frames / name).write_bytes(b"not a picture")
+    (frames / "@eaDir").mkdir()
+    assert list_frames(frames) == before
+    assert before.names == ("1.jpg", "2.jpg") and not before.errors
+    (frames / "thumbs.txt").touch()
+    assert [error.code for error in list_frames(frames).errors] == [ViolationCode.FRAME_NAME_INVALID]
+
+
 def test_pictures_of_another_format_are_told_to_be_converted_and_nothing_else(tmp_path):
     (error,) = list_frames(folder_of(tmp_path / "a", "00000.png", "00001.PNG")).errors
     assert error.code is ViolationCode.FRAME_NAME_INVALID
@@ -242,11 +254,26 @@ def test_a_picture_of_the_right_size_is_not_resampled():
     np.testing.assert_array_equal(decode(data), cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE))
 
 
-def test_zeros_after_the_end_marker_are_tolerated_and_nothing_else():
-    data = jpeg_bytes()
-    np.testing.assert_array_equal(decode(data + bytes(500)), decode(data))
-    with pytest.raises(MediaError, match="without end marker"):
-        decode(data + b"tail")
+PROGRESSIVE = [cv2.IMWRITE_JPEG_PROGRESSIVE, 1, cv2.IMWRITE_JPEG_RST_INTERVAL, 2]
+BEHIND = {
+    "zeros": bytes(500),
+    "a tail": b"tail",
+    "a marker": b"\xff",
+    "a picture": jpeg_bytes(),
+    "a cut one": jpeg_bytes()[:-9],
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+@pytest.mark.parametrize("options", [[], PROGRESSIVE])
+def test_bytes_behind_the_end_of_a_whole_picture_change_nothing(name, options):
+    noise = np.random.default_rng(7).integers(0, 256, (90, 90, 3), dtype=np.uint8)
+    data = cv2.imencode(".jpg", noise, options)[1].tobytes()
+    alone = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
+    expected = cv2.resize(alone, (112, 112), interpolation=cv2.INTER_LINEAR)
+    np.testing.assert_array_equal(decode(data + BEHIND[name]), expected)
+    with pytest.raises(MediaError, match="without end marker, cut short"):
+        decode(data[: len(data) // 2] + BEHIND["a cut one"])
 
 
 def claiming(width: int, height: int) -> bytes:
@@ -266,6 +293,8 @@ BAD_PICTURES = {
     "half": (noise_jpeg()[: len(noise_jpeg()) // 2], "without end marker, cut short at"),
     "one byte short": (noise_jpeg()[:-1], "without end marker"),
     "half, padded": (noise_jpeg()[: len(noise_jpeg()) // 2].rstrip(b"\0") + bytes(4096), "without end marker"),
+    "half, then padding and text": (noise_jpeg()[: len(noise_jpeg()) // 2] + bytes(99) + b"tail", "cut short at"),
+    "no picture data": (jpeg_bytes()[: jpeg_bytes().index(b"\xff\xda") + 14] + b"\xff\xd9", "cut short at"),
     "cut in its header": (jpeg_bytes()[:100], "cut within its header"),
     "markers only": (b"\xff\xd8\xff\xd9", "cut within its header"),
     "a bomb": (claiming(65000, 65000), "65000x65000 pixels, at most 64000000"),

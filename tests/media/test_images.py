@@ -1,12 +1,13 @@
 """Still pictures: orientation, transparency, and what is refused."""
 
 import contextlib
+import re
 import struct
 import zlib
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageCms
 
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media import images
@@ -59,6 +60,105 @@ def test_sixteen_bit_grey_keeps_its_range(tmp_path):
     levels = np.array([[0, 32_896, 65_535]], np.uint16)
     Image.fromarray(levels).save(tmp_path / "depth.png")
     assert np.asarray(read_image(tmp_path / "depth.png"))[0, :, 0].tolist() == [0, 128, 255]
+
+
+def write_png(path, depth, colour, rows, transparent):
+    """A PNG of one row of packed samples, with a transparent colour in samples of the same depth."""
+
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    width = len(rows) * 8 // depth // (3 if colour == 2 else 1)
+    header = struct.pack(">IIBBBBB", width, 1, depth, colour, 0, 0, 0)
+    chunks = [(b"IHDR", header), (b"tRNS", struct.pack(f">{len(transparent)}H", *transparent))]
+    chunks += [(b"IDAT", zlib.compress(b"\0" + rows)), (b"IEND", b"")]
+    path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunk(*each) for each in chunks))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("depth", "rows", "transparent", "shown"),
+    [
+        (16, struct.pack(">4H", 0, 32_896, 32_897, 65_535), 32_896, [0, 255, 128, 255]),
+        (16, struct.pack(">2H", 0, 514), 0, [255, 2]),
+        (8, bytes([0, 100, 101, 102]), 101, [0, 100, 255, 102]),
+        (4, bytes([0x03, 0x7F]), 3, [0, 255, 119, 255]),
+        (2, bytes([0b00011011]), 1, [0, 255, 170, 255]),
+        (1, bytes([0b01000000]), 0, [255] * 8),
+    ],
+)
+def test_the_transparent_level_of_a_grey_png_is_white_at_any_depth(tmp_path, depth, rows, transparent, shown):
+    pixels = np.asarray(read_image(write_png(tmp_path / "a.png", depth, 0, rows, [transparent])))
+    assert pixels.tolist() == [[[level] * 3 for level in shown]]
+
+
+def test_a_transparent_colour_that_pillow_cannot_find_is_refused(tmp_path):
+    colour = struct.pack(">3H", 0x1234, 0x5678, 0x9ABC)
+    assert (
+        refused(write_png(tmp_path / "a.png", 16, 2, colour, [0x1234, 0x5678, 0x9ABC]))
+        is ViolationCode.IMAGE_UNREADABLE
+    )
+
+
+@pytest.mark.parametrize(("highest", "bits"), [(65_535, 16), (1023, 10), (4095, 12), (255, 8)])
+@pytest.mark.parametrize("magic", [b"P5", b"P2"])
+def test_a_portable_graymap_of_any_maximum_has_its_range(tmp_path, highest, bits, magic):
+    levels = [0, highest // 3, highest // 2 + 1, highest]
+    body = " ".join(map(str, levels)).encode()
+    if magic == b"P5":
+        body = b"".join(level.to_bytes(2 if bits > 8 else 1) for level in levels)
+    (tmp_path / "a.pgm").write_bytes(b"%s\n4 1\n%d\n%s" % (magic, highest, body))
+    found = np.asarray(read_image(tmp_path / "a.pgm"))[0, :, 0].tolist()
+    assert found == pytest.approx([level * 255 / highest for level in levels], abs=1)
+    assert (found[0], found[-1]) == (0, 255)
+
+
+def test_a_jpeg_with_a_second_picture_behind_it_reads_its_first(tmp_path):
+    first, second = (Image.new("RGB", size, colour) for size, colour in (((32, 16), "red"), ((8, 8), "blue")))
+    first.save(tmp_path / "phone.jpg", "MPO", save_all=True, append_images=[second])
+    first.save(tmp_path / "alone.jpg")
+    with Image.open(tmp_path / "phone.jpg") as opened:
+        assert (opened.format, opened.n_frames) == ("MPO", 2)
+    np.testing.assert_array_equal(read_image(tmp_path / "phone.jpg"), Image.open(tmp_path / "alone.jpg"))
+
+
+SRGB = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+
+
+SRGB_COLORANTS = [(0.43607, 0.22249, 0.01392), (0.38515, 0.71687, 0.09708), (0.14307, 0.06061, 0.71410)]
+P3 = [(0.51512, 0.24120, -0.00105), (0.29198, 0.69225, 0.04189), (0.15710, 0.06657, 0.78407)]
+"""Red, green and blue as XYZ, adapted to D50, as profiles of the two spaces hold them."""
+
+
+def display_p3():
+    """The sRGB profile with the colorants of Display P3, in 16.16 fixed point."""
+    profile, tags = bytearray(SRGB), dict(zip((b"rXYZ", b"gXYZ", b"bXYZ"), P3, strict=True))
+    for index in range(int.from_bytes(profile[128:132])):
+        tag, place, _ = struct.unpack_from(">4sII", profile, 132 + 12 * index)
+        if tag in tags:
+            struct.pack_into(">3i", profile, place + 8, *(round(value * 65_536) for value in tags[tag]))
+    return bytes(profile)
+
+
+def test_a_profile_that_is_not_srgb_is_named_and_its_pixels_are_not_converted(tmp_path):
+    picture = Image.new("RGB", (8, 8), (200, 30, 60))
+    for name, profile in {"none": b"", "srgb": SRGB, "p3": display_p3(), "torn": SRGB[:300]}.items():
+        picture.save(tmp_path / f"{name}.png", icc_profile=profile)
+        assert np.asarray(read_image(tmp_path / f"{name}.png"))[0, 0].tolist() == [200, 30, 60]
+    assert [count_image(tmp_path / f"{name}.png").colour for name in ("none", "srgb")] == ["", ""]
+    (found,) = re.findall(r"up to (\d+) of 255 levels from sRGB", count_image(tmp_path / "p3.png").colour)
+    levels = np.arange(0, 256, 15) / 255
+    stored = np.stack(np.meshgrid(levels, levels, levels), -1).reshape(-1, 3)
+    linear = np.where(stored <= 0.04045, stored / 12.92, ((stored + 0.055) / 1.055) ** 2.4)  # IEC 61966-2-1
+    shown = (linear @ np.array(P3) @ np.linalg.inv(SRGB_COLORANTS)).clip(0, 1)
+    shown = np.where(shown <= 0.0031308, shown * 12.92, 1.055 * shown ** (1 / 2.4) - 0.055)
+    assert int(found) == pytest.approx(255 * np.abs(shown - stored).max(), abs=2)
+    assert "does not read" in count_image(tmp_path / "torn.png").colour
+
+
+def test_profiles_of_grey_and_of_inks_are_looked_at(tmp_path):
+    Image.new("CMYK", (4, 4)).save(tmp_path / "inks.jpg", icc_profile=SRGB.replace(b"mntrRGB ", b"mntrCMYK"))
+    assert "CMYK" in count_image(tmp_path / "inks.jpg").colour
 
 
 def test_several_frames_are_refused(tmp_path):

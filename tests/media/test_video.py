@@ -60,8 +60,21 @@ def test_a_stream_copy_from_between_key_frames_counts_what_is_shown(tmp_path):  
             packet.pts, packet.dts, packet.stream = packet.pts - shift, packet.dts - shift, stream
             copy.mux(packet)
     facts = count_video(tmp_path / "cut.mp4")
-    assert (facts.header_frames, facts.frames, facts.duration_sec) == (96, 88, Fraction(88, 24))
+    assert (facts.header_frames, facts.hidden_frames, facts.frames) == (96, 8, 88)
+    assert (facts.duration_sec, facts.missing_sec) == (Fraction(88, 24), 0)
     assert [number for number, _, _ in shown(tmp_path / "cut.mp4")] == list(range(32, 120))
+
+
+@pytest.mark.parametrize("suffix", [".mp4", ".mov", ".mkv", ".webm", ".avi", "fragmented.mp4"])
+@pytest.mark.parametrize(("fps", "start"), [(Fraction(30_000, 1001), 0), (Fraction(24), Fraction(7, 10))])
+def test_nothing_is_missing_of_a_whole_file_of_any_container(tmp_path, suffix, fps, start):
+    codec = "libvpx" if suffix == ".webm" else "mpeg4"
+    path = tmp_path / f"clip{suffix}"
+    write_video(
+        path, frames=33, fps=fps, start=start, codec=codec, movflags="frag_keyframe" if "frag" in suffix else ""
+    )
+    facts = count_video(path)
+    assert (facts.frames, facts.ends_early) == (33, False)
 
 
 def test_damage_ends_the_stream_before_anything_damaged_is_shown(tmp_path):
@@ -74,6 +87,23 @@ def test_damage_ends_the_stream_before_anything_damaged_is_shown(tmp_path):
     assert 12 < facts.frames < 120
     assert facts.stopped
     assert [number for number, _, _ in shown(tmp_path / "damaged.mp4")] == list(range(facts.frames))
+
+
+def test_a_frame_whose_errors_the_decoder_concealed_ends_the_stream(tmp_path):
+    """MPEG-4 reports concealment in decode_error_flags alone: no packet fails, and every frame comes out."""
+    noise = np.random.default_rng(0).integers(0, 256, (24, 64, 64, 3), np.uint8)
+    whole = write_video(tmp_path / "whole.mp4", frames=list(noise), codec="mpeg4")
+    with av.open(str(whole)) as container:
+        packet = [packet for packet in container.demux(video=0) if packet.size][10]
+    content = bytearray(whole.read_bytes())
+    middle = packet.pos + packet.size // 3
+    content[middle : middle + packet.size // 3] = np.random.default_rng(1).bytes(packet.size // 3)
+    (tmp_path / "damaged.mp4").write_bytes(content)
+    with av.open(str(tmp_path / "damaged.mp4")) as container:
+        flagged = [frame.is_corrupt for frame in container.decode(video=0)]
+    assert (len(flagged), flagged.index(True)) == (24, 10)
+    facts = count_video(tmp_path / "damaged.mp4")
+    assert (facts.frames, facts.stopped) == (10, "a damaged frame")
 
 
 def test_variable_rate_frames_keep_their_own_timestamps(tmp_path):  # B03

@@ -6,15 +6,17 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 import soundfile
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from media_makers import raw_row, target, tone, write_rows, write_video
-from PIL import Image
+from PIL import Image, ImageCms
 
 from muvap_assets.errors import EncodeError, FormatError, MediaError, Severity, ViolationCode
 from muvap_assets.layout import Layout
@@ -22,6 +24,7 @@ from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ReferenceGeometry, Size, TokenPlan
 from muvap_assets.ref2va.encoder_spec import FileDigests
+from muvap_assets.ref2va.findings import Findings, check_video
 from muvap_assets.ref2va.line import media_cache
 from muvap_assets.ref2va.manifest import validate_manifest
 from muvap_assets.ref2va.manifest_files import read_manifest, write_manifest
@@ -70,9 +73,17 @@ class _Counted(MediaFacts):
     """Media that nobody has to make: a video of ten minutes with sound."""
 
     def video(self, path):
-        seconds = Fraction(14_387, 24)
         return VideoFacts(
-            frames=14_387, first_sec=Fraction(0), duration_sec=seconds, rate=Fraction(24), width=1344, height=768
+            frames=14_387,
+            first_sec=Fraction(0),
+            duration_sec=Fraction(14_387, 24),
+            rate=Fraction(24),
+            width=1344,
+            height=768,
+            hidden_frames=0,
+            header_end_sec=Fraction(0),
+            interlaced_frames=0,
+            colour="",
         )
 
     def sound(self, path):
@@ -136,11 +147,32 @@ def test_what_is_missing_of_a_used_sound_counts_together_up_to_a_frame(folder, h
     assert [code for code, _ in found(report)] == codes
 
 
-def test_a_sound_that_starts_late_has_a_lead_and_no_hole(folder):
-    target(folder / "target.mov", sound_start=Fraction(1, 2))
-    report = validate(folder, raw_row())
+@pytest.mark.parametrize(
+    ("late", "holes", "codes"),
+    [
+        (Fraction(10), [], ["target_audio_short"]),  # beyond the whole clip: wholly silent
+        (Fraction(1, 2), [], ["target_audio_short"]),
+        (Fraction(42, 1000), [], ["target_audio_short"]),
+        (Fraction(41, 1000), [], []),
+        (Fraction(30, 1000), [(8000, 8640)], ["target_audio_short"]),  # 30 ms before it and 20 ms within
+    ],
+)
+def test_a_targets_sound_that_is_missing_at_its_start_counts_as_a_hole(folder, late, holes, codes):
+    target(folder / "target.mkv", 22, sound=tone(60_000), sound_start=late, sound_holes=holes)
+    report = validate(folder, raw_row(target={"video": "target.mkv"}))
+    assert [code for code, _ in found(report)] == codes
+    if late == 10:
+        assert "0.917 s without sound within the 0.917 s that are used" in report.violations[1].found
+        assert ("audio_offset", "target.video") in found(report, Severity.WARNING)
+
+
+def test_a_references_sound_may_start_late_and_is_told(folder):
+    target(folder / "target.mov")
+    target(folder / "late.mov", 30, sound_start=Fraction(1, 2))
+    late = {"type": "video_audio", "video": "late.mov", "audio": "late.mov"}
+    report = validate(folder, raw_row(references=[late]))
     assert found(report) == []
-    assert ("audio_offset", "target.video") in found(report, Severity.WARNING)
+    assert ("audio_offset", "references[0].audio") in found(report, Severity.WARNING)
 
 
 def test_a_hole_in_a_references_sound_is_refused(folder):
@@ -168,6 +200,161 @@ def test_sounds_counted_before_gaps_were_are_counted_again(folder):
     assert validate(folder, row, facts=MediaFacts(cache)).rows == before.rows
 
 
+# --- pictures that are missing ----------------------------------------------------------------------------------------
+
+
+def ending_at(folder, block, **options):
+    """A Matroska file whose blocks end at the video's number ``block``: the reader meets no error, only the end."""
+    whole = write_video(folder / "whole.mkv", frames=96, sound=tone(4 * 32_000), **options)
+    with av.open(str(whole)) as container:
+        places = [packet.pos for packet in container.demux(video=0) if packet.size]
+    content = bytearray(whole.read_bytes())
+    content[places[block] : places[block] + 8] = bytes(8)
+    (folder / "target.mkv").write_bytes(content)
+    with av.open(str(folder / "target.mkv")) as container:
+        return sum(1 for _ in container.decode(video=0))
+
+
+@pytest.mark.parametrize(
+    ("codec", "block", "severity"),
+    [
+        ("libx265", 46, Severity.ERROR),
+        ("libx264", 46, Severity.ERROR),
+        ("libx264", 83, Severity.ERROR),  # 13 frames are 0.542 s, and more than 5 %
+        ("libx264", 84, Severity.WARNING),  # 12 frames are half a second
+    ],
+)
+def test_a_stream_that_decodes_short_of_its_own_duration_is_refused(folder, codec, block, severity):
+    options = {"codec": codec, "options": {"g": "250", "bf": "0", "x265-params": "log-level=none"}}
+    assert ending_at(folder, block, **options) == block
+    report = validate(folder, raw_row(target={"video": "target.mkv"}))
+    (stopped,) = [v for v in report.violations if v.code is ViolationCode.VIDEO_STOPPED]
+    assert stopped.severity is severity
+    assert f"{block} frames decode; they end at {block / 24:.3f} s, the header promises 4.000 s" in stopped.found
+    assert bool(report.admitted) is (severity is Severity.WARNING)
+
+
+def test_a_long_stream_may_lack_five_per_cent(folder):
+    """Of 200 s, 10: more than half a second."""
+    facts = MediaFacts().video(write_video(folder / "clip.mkv", frames=24))
+    for missing, severity in ((239, Severity.WARNING), (241, Severity.ERROR)):
+        findings = Findings("rows")
+        frames = 4800 - missing
+        seconds = {"duration_sec": Fraction(frames, 24), "header_end_sec": Fraction(200)}
+        check_video(findings, "target.video", replace(facts, frames=frames, **seconds))
+        assert [(v.code, v.severity) for v in findings.found] == [(ViolationCode.VIDEO_STOPPED, severity)]
+
+
+def test_frames_that_the_index_lists_and_the_decoder_loses_are_counted_less_those_an_edit_list_hides(folder):
+    """As ``ffmpeg -ss 2.3 -c copy`` leaves a clip: 39 of 112 frames are there only to decode the rest."""
+    whole = write_video(folder / "whole.mp4", frames=128, options={"g": "250"}, sound=tone(8 * 32_000))
+    with av.open(str(whole)) as source, av.open(str(folder / "cut.mp4"), "w") as copy:
+        stream = copy.add_stream_from_template(source.streams.video[0])
+        for packet in source.demux(video=0):
+            if packet.dts is not None:
+                packet.pts -= round(Fraction(39, 24) / packet.time_base)
+                packet.dts -= round(Fraction(39, 24) / packet.time_base)
+                packet.stream = stream
+                copy.mux(packet)
+    facts = MediaFacts().video(folder / "cut.mp4")
+    assert (facts.header_frames, facts.hidden_frames, facts.frames, facts.missing_sec) == (128, 39, 89, 0)
+    findings = Findings("rows")
+    check_video(findings, "target.video", facts)
+    assert findings.found == []
+    check_video(findings, "target.video", replace(facts, frames=76, duration_sec=Fraction(76, 24)))
+    assert [v.severity for v in findings.found] == [Severity.ERROR]
+    assert findings.found[0].found == "76 frames decode; the header promises 89"
+
+
+def test_a_picture_that_ends_before_the_used_span_is_refused_whatever_the_sound_lasts(folder):
+    target(folder / "target.mkv", 21, sound=tone(30_000))
+    report = validate(folder, raw_row(target={"video": "target.mkv"}))
+    assert found(report) == [("target_short", "target.video")]
+
+
+@pytest.mark.parametrize(
+    ("samples", "warns"), [(22 * 32_000 // 24 + 16_000, False), (22 * 32_000 // 24 + 16_064, True)]
+)
+def test_a_picture_half_a_second_shorter_than_its_sound_is_told(folder, samples, warns):
+    target(folder / "target.mov", sound=tone(samples))
+    report = validate(folder, raw_row())
+    assert report.is_valid
+    assert (("video_stopped", "target.video") in found(report, Severity.WARNING)) is warns
+
+
+# --- shapes and colours -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "canvas", "aspect", "nearest"),
+    [
+        ((128, 96), (1344, 768), None, "1024x768"),
+        ((96, 128), (832, 480), None, "768x1024"),
+        ((128, 64), (832, 480), None, "1440x704"),  # 2 to 1.733
+        ((112, 64), (832, 480), None, None),
+        ((128, 72), (1344, 768), None, None),
+        ((64, 64), (64, 64), 2, "1440x704"),
+        ((96, 96), (768, 384), 2, None),  # squeezed pixels on a canvas that shows them as they are
+        ((320, 64), (320, 320), None, "crop it"),
+    ],
+)
+def test_a_target_whose_shape_its_canvas_does_not_have_is_told_the_nearest_that_has(
+    folder, size, canvas, aspect, nearest
+):
+    target(folder / "target.mov", size=size, aspect=aspect)
+    report = validate(folder, raw_row(), options=DatasetOptions(width=canvas[0], height=canvas[1], num_frames=22))
+    told = [v for v in report.violations if v.code is ViolationCode.VIDEO_ASPECT]
+    assert report.is_valid
+    assert len(told) == (nearest is not None)
+    for warning in told:
+        assert warning.severity is Severity.WARNING
+        assert f"{size[0]}x{size[1]} pixels" in warning.found
+        assert f"on a canvas of {canvas[0]}x{canvas[1]}" in warning.found
+        assert nearest in warning.hint
+
+
+def test_shapes_are_told_from_ten_per_cent_on(folder):
+    """On 10 to 11, 1 to 1 is 11:10 and just within."""
+    target(folder / "target.mov", size=(64, 64))
+    for canvas, told in (((320, 352), 0), ((288, 320), 1), ((352, 320), 0), ((320, 288), 1)):
+        report = validate(folder, raw_row(), options=DatasetOptions(width=canvas[0], height=canvas[1], num_frames=22))
+        assert len([v for v in report.violations if v.code is ViolationCode.VIDEO_ASPECT]) == told
+
+
+@pytest.mark.parametrize(
+    ("transfer", "primaries", "named"),
+    [(16, 9, "PQ (SMPTE ST 2084), BT.2020 primaries"), (18, 9, "HLG (ARIB STD-B67), BT.2020 primaries"), (1, 1, "")],
+)
+def test_video_of_high_dynamic_range_is_told(folder, transfer, primaries, named):
+    target(folder / "target.mov", colour=(transfer, primaries))
+    report = validate(folder, raw_row(references=[{"type": "video", "video": "target.mov"}]))
+    told = [v for v in report.violations if v.code is ViolationCode.COLOUR_UNCONVERTED]
+    assert report.is_valid
+    assert [(v.field, v.found) for v in told] == [(f, named) for f in ("target.video", "references[0].video") if named]
+    assert all("the inference path converts none" in v.hint for v in told)
+
+
+def test_interlaced_video_is_told(folder):
+    target(folder / "target.mov", options={"x264-params": "tff=1"})
+    with av.open(str(folder / "target.mov")) as container:
+        assert all(frame.interlaced_frame for frame in container.decode(video=0))
+    report = validate(folder, raw_row())
+    told = [v for v in report.violations if v.code is ViolationCode.VIDEO_INTERLACED]
+    assert [(v.severity, v.found) for v in told] == [(Severity.WARNING, "22 of 22 frames are interlaced")]
+
+
+def test_a_reference_picture_with_a_profile_of_its_own_is_told(folder):
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
+    target(folder / "target.mov")
+    Image.new("RGB", (64, 32)).save(folder / "torn.png", icc_profile=profile[:300])
+    Image.new("RGB", (64, 32)).save(folder / "plain.png", icc_profile=profile)
+    references = [{"type": "image", "image": name} for name in ("torn.png", "plain.png")]
+    report = validate(folder, raw_row(references=references))
+    assert report.is_valid
+    told = [(v.field, str(v.severity)) for v in report.violations if v.code is ViolationCode.COLOUR_UNCONVERTED]
+    assert told == [("references[0].image", "warning")]
+
+
 # --- targets ----------------------------------------------------------------------------------------------------------
 
 
@@ -190,7 +377,7 @@ def test_124_frames_take_124_frames(folder, frames, admitted, suffix):  # B01, B
 def test_a_short_target_is_told_what_became_of_its_frames(folder, fps, made, longest):  # B02
     target(folder / "target.mov", 101, fps=fps, sound=tone(400_000))
     report = validate(folder, raw_row(), options=DatasetOptions(width=64, height=64, num_frames=158))
-    message = report.violations[-1].message()
+    message = next(v for v in report.violations if v.code is ViolationCode.TARGET_SHORT).message()
     seconds = float(101 / fps)
     assert f"101 source frames at {float(fps):.3f} fps, {seconds:.3f} s, make {made} frames at 24 fps" in message
     assert f"the longest valid count is {longest}" in message
@@ -245,16 +432,17 @@ def test_an_all_zero_target_warns(folder):  # B12
     assert report.is_valid
 
 
-@pytest.mark.parametrize(("offset", "warns"), [(Fraction(1, 2), True), (Fraction(1, 40), False)])
+@pytest.mark.parametrize(("offset", "warns"), [(Fraction(-1, 2), True), (Fraction(1, 40), False)])
 def test_sound_that_starts_elsewhere_is_aligned_and_reported(folder, offset, warns):  # B14
-    target(folder / "target.mov", sound=tone(40_000), sound_start=offset)
+    starts = {"start": max(0, -offset), "sound_start": max(0, offset)}
+    target(folder / "target.mov", sound=tone(60_000), **starts)
     report = validate(folder, raw_row())
     assert (("audio_offset", "target.video") in found(report, Severity.WARNING)) is warns
     (row,) = report.admitted
     made = row_input(row.plan, row.sample, MediaFacts(), report.options).target_waveform()
     lead = round(offset * 32_000)
-    assert np.abs(made[:, :lead]).max() == 0
-    np.testing.assert_allclose(made[:, lead:], tone(40_000)[:, : made.shape[1] - lead], atol=1e-4)
+    aligned = np.pad(tone(60_000), ((0, 0), (lead, 0))) if lead > 0 else tone(60_000)[:, -lead:]
+    np.testing.assert_allclose(made, aligned[:, : made.shape[1]], atol=1e-4)
 
 
 def test_a_header_that_promises_more_is_reported_and_not_believed(folder, monkeypatch):  # B01
