@@ -133,20 +133,21 @@ def global_order(schedule: Schedule, epoch: int) -> Rows:
     Raises:
         ConfigError: the epoch or the seed is negative.
     """
-    steps = schedule.step_buckets(epoch)
-    order = np.empty((len(steps), schedule.global_batch), np.int64)
-    first = 0
-    for bucket, (size, consumed) in enumerate(zip(schedule.bucket_sizes, schedule.consumed, strict=True)):
-        at = np.flatnonzero(steps == bucket)
-        stop = consumed + len(at) * schedule.global_batch
+    steps, first, batches = schedule.step_buckets(epoch), 0, []
+    counts = np.bincount(steps, minlength=len(schedule.bucket_sizes)).tolist()
+    for bucket, (size, consumed, count) in enumerate(
+        zip(schedule.bucket_sizes, schedule.consumed, counts, strict=True)
+    ):
+        stop = consumed + count * schedule.global_batch
         # Once through the bucket, then once through it in yet another order, and so on until the last batch is full.
         orders = [
             np.argsort(draws(size, seed=schedule.seed, epoch=epoch, stream=bucket, part=part), kind="stable")
-            for part in range(-(-stop // size))
+            for part in range(-(-stop // size) if count else 0)
         ]
-        if len(at):
-            order[at] = np.concatenate(orders)[consumed:stop].reshape(len(at), -1) + first
+        batches.append(np.concatenate([np.zeros(0, np.int64), *orders])[consumed:stop] + first)
         first += size
+    order = np.empty((len(steps), schedule.global_batch), np.int64)
+    order[np.argsort(steps, kind="stable")] = np.concatenate(batches).reshape(order.shape)
     return order
 
 
