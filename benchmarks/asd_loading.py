@@ -91,7 +91,7 @@ def training(pack: str, workers: str) -> dict[str, Any]:
 
     count = int(workers)
     dataset = PackedASDDataset(pack, window=WINDOW, context=CONTEXT, targets=independent, blocks=4)
-    sampler = FrameBudgetBatchSampler(dataset.lengths)
+    sampler = FrameBudgetBatchSampler(dataset)
     plain = StraightforwardDataset(Path(pack), window=WINDOW, context=CONTEXT)
     sides: dict[str, Iterable[Any]] = {
         "straightforward": plain.loader(list(sampler), count, crop=True),
@@ -112,7 +112,7 @@ def evaluation(pack: str, workers: str) -> dict[str, Any]:
 
     count = int(workers)
     dataset = PackedASDDataset(pack, targets=independent, fit="pad", blocks=4)
-    sampler = FrameBudgetBatchSampler.for_evaluation(dataset.lengths)
+    sampler = FrameBudgetBatchSampler.for_evaluation(dataset)
     plain = StraightforwardDataset(Path(pack), window=None, context=0)
     sides: dict[str, Iterable[Any]] = {
         "straightforward": plain.loader(list(sampler), count, crop=False),

@@ -4,32 +4,48 @@
     batches           |-- 16 --|-- 16 --|- 9 -|-8-|      frames of a batch near the budget, between min and max items
     steps             |rank 0 rank 1|rank 1 rank 0|      neighbours in length work at the same time, steps in drawn order
 
-Composition and order are a pure function of (lengths, seed, epoch, rank, world): every process plans the same, a restart plans
-the same, and the place within an epoch is one number.
+The order of the items and the batches along it are a function of (data, settings, seed, epoch) alone. The batches that are left
+are dealt to the ranks, so that an epoch goes on with any number of them.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterator, Mapping
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.batches import Fit
-from muvap_assets.asd.draws import Stream, draws
+from muvap_assets.draws import Stream, draws
 from muvap_assets.errors import ConfigError
+from muvap_assets.resuming import ResumableBatchSampler, wrong_consumption
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-Lengths: TypeAlias = "npt.ArrayLike | Callable[[int], npt.ArrayLike]"
+
+
+@runtime_checkable
+class Chunked(Protocol):
+    """What is cut into items: a ``PackedASDDataset``."""
+
+    def lengths(self, epoch: int = 0) -> Integers:
+        """Frames of every item of an epoch: int64 [items]."""
+        ...
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the items are made of, as plain JSON."""
+        ...
 
 
 class EpochBatch(list[int]):
-    """The items of one batch, and the ``epoch`` whose chunks they number: where jitter moves them, a worker must know."""
+    """The items of one batch, and the ``epoch`` whose chunks they number: where jitter moves them, a worker must know.
 
-    def __init__(self, items: list[int], epoch: int) -> None:
+    ``None`` where the sampler was given the lengths themselves, which are then those of every epoch.
+    """
+
+    def __init__(self, items: list[int], epoch: int | None) -> None:
         super().__init__(items)
         self.epoch = epoch
 
@@ -53,34 +69,28 @@ class Utilisation:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """The batches of one epoch over all ranks.
+    """The batches of one epoch, whatever the world: batch ``b`` is the items ``items[edges[b] : edges[b + 1]]``.
 
-    Batch ``b`` is the items ``items[edges[b] : edges[b + 1]]``; ``steps`` int64 [steps, world] says which batch a rank
-    works on in a step.
+    ``lengths`` int64 [items] are by item, ``items`` int64 [items] from the longest to the shortest.
     """
 
     lengths: Integers
     items: Integers
     edges: Integers
-    steps: Integers
-
-    def batch(self, number: int) -> list[int]:
-        """The items of a batch."""
-        items: list[int] = self.items[self.edges[number] : self.edges[number + 1]].tolist()
-        return items
 
 
-class FrameBudgetBatchSampler:
+class FrameBudgetBatchSampler(ResumableBatchSampler[EpochBatch]):
     """Batches of items whose lengths are alike, for torch's DataLoader (``batch_sampler=``) or a ``PrefetchLoader``.
 
     Every item is in exactly one batch of an epoch. A batch has as many items as fit ``frame_budget`` by its longest, but at
-    least ``min_batch`` and at most ``max_batch``. Ranks get equally many batches: nothing is dropped or repeated, the largest
-    batches are halved. Only these, and the last where there are too few items for two, may be smaller than ``min_batch``.
+    least ``min_batch`` and at most ``max_batch``; only the last may be smaller, where there are too few items for two. Ranks get
+    equally many batches: where those of an epoch do not divide by them, one step, that of the shortest items, deals its items
+    evenly, in smaller batches or in ones of an item more.
     """
 
     def __init__(
         self,
-        lengths: Lengths,
+        dataset: Chunked | npt.ArrayLike,
         *,
         frame_budget: int = 2048,
         min_batch: int = 4,
@@ -93,7 +103,7 @@ class FrameBudgetBatchSampler:
         """Plan batches; call :meth:`set_epoch` before each epoch.
 
         Args:
-            lengths: frames of each item, [items]; or a function of the epoch that gives them, as ``dataset.lengths``.
+            dataset: whose items; or frames of each item, [items], for a dataset whose items are the same in every epoch.
             frame_budget: about how many frames a batch holds, padding included.
             min_batch: the fewest items of a batch.
             max_batch: the most.
@@ -105,6 +115,12 @@ class FrameBudgetBatchSampler:
         Raises:
             ConfigError: an argument is out of range, or there are fewer items than ranks.
         """
+        super().__init__(rank)
+        if callable(dataset):
+            raise ConfigError(
+                f"dataset: a function ({getattr(dataset, '__qualname__', dataset)}); required: the dataset, or the frames of each "
+                "item. Give FrameBudgetBatchSampler(dataset)."
+            )
         if not 1 <= min_batch <= max_batch or frame_budget < 1:
             found = f"frame_budget {frame_budget}, min_batch {min_batch}, max_batch {max_batch}"
             raise ConfigError(f"{found}; required: a positive budget and 1 <= min_batch <= max_batch. Correct them.")
@@ -112,54 +128,42 @@ class FrameBudgetBatchSampler:
             raise ConfigError(
                 f"rank {rank} of world {world}; required: 0 <= rank < world. Give this process' own rank."
             )
-        self._lengths = lengths
+        self._dataset = dataset if isinstance(dataset, Chunked) else None
+        self._lengths = None if isinstance(dataset, Chunked) else np.array(dataset, np.int64)
         self._budget, self._min, self._max = frame_budget, min_batch, max_batch
-        self._seed, self._rank, self._world, self._shuffle = seed, rank, world, shuffle
-        self._epoch = self._resume_at = self._position = 0
-        self._planned: tuple[int, BatchPlan] | None = None
+        self._seed, self._world, self._shuffle = seed, world, shuffle
+        self._planned_epoch: tuple[int, BatchPlan] | None = None
 
     @classmethod
-    def for_evaluation(cls, lengths: Lengths, *, rank: int = 0, world: int = 1) -> FrameBudgetBatchSampler:
+    def for_evaluation(
+        cls, dataset: Chunked | npt.ArrayLike, *, rank: int = 0, world: int = 1
+    ) -> FrameBudgetBatchSampler:
         """Whole tracks in a fixed order, a budget of 8192 frames and at most 64 items; for a dataset that pads."""
-        return cls(lengths, frame_budget=8192, min_batch=1, max_batch=64, rank=rank, world=world, shuffle=False)
+        return cls(dataset, frame_budget=8192, min_batch=1, max_batch=64, rank=rank, world=world, shuffle=False)
 
     @property
-    def epoch(self) -> int:
-        """The epoch that is planned."""
-        return self._epoch
+    def knows_epochs(self) -> bool:
+        """Whether the items of each epoch are planned, and not only those of given lengths."""
+        return self._dataset is not None
 
-    @property
-    def resumes_at(self) -> int:
-        """The step at which the next iteration begins: 0, or the place of a state that was loaded."""
-        return self._resume_at
-
-    def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch. The one a state was loaded of keeps its place; any other begins at its first batch."""
-        if epoch != self._epoch:
-            self._epoch, self._resume_at, self._position = epoch, 0, 0
-
-    def __len__(self) -> int:
-        """Steps of the whole epoch; every rank has as many."""
-        return len(self.plan().steps)
-
-    def __iter__(self) -> Iterator[EpochBatch]:
-        """This rank's batches, from where a loaded state left off and else from the first."""
-        plan, epoch = self.plan(), self._epoch
-        self._position, self._resume_at = self._resume_at, 0
-        for number in plan.steps[self._position :, self._rank].tolist():
-            self._position += 1
-            yield EpochBatch(plan.batch(number), epoch)
+    def fingerprint(self) -> dict[str, Any]:
+        """The data with its windows, or the digest of given lengths; seed, budget and sizes of batches."""
+        return {
+            "data": self._data_fingerprint(),
+            "seed": self._seed,
+            "frame_budget": self._budget,
+            "min_batch": self._min,
+            "max_batch": self._max,
+            "shuffle": self._shuffle,
+        }
 
     def plan(self) -> BatchPlan:
-        """All batches of the epoch, of all ranks.
+        """The batches of the epoch.
 
         Raises:
             ConfigError: a length is not positive, or there are fewer items than ranks.
         """
-        if self._planned is None or self._planned[0] != self._epoch:
-            lengths = self._lengths(self._epoch) if callable(self._lengths) else self._lengths
-            self._planned = (self._epoch, self._make_plan(np.asarray(lengths, np.int64)))
-        return self._planned[1]
+        return self._plan_of(self._epoch)
 
     def utilisation(self, fit: Fit | str = Fit.CROP) -> Utilisation:
         """What becomes of the epoch's frames when batches are cropped, or padded."""
@@ -177,64 +181,44 @@ class FrameBudgetBatchSampler:
             mean_batch_frames=(shortest if crop else longest) / len(sizes),
         )
 
-    # --- resuming -------------------------------------------------------------------------------------------------------
-
-    def state_dict(self, consumed: int | None = None) -> dict[str, int]:
-        """Where the epoch stands; the same on every rank, for all of them to load.
-
-        Args:
-            consumed: batches of the epoch that were trained on, those before a resume included. Needed where a loader reads
-                ahead, since it has taken more batches than it gave; those handed out where not given.
-        """
-        position = self._position if consumed is None else consumed
-        return {"epoch": self._epoch, "position": position, "plan": self._fingerprint()}
-
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on with the next batch after those a state counts.
-
-        Raises:
-            ConfigError: the state is of other lengths, another seed, budget or world, so its place means nothing here.
-        """
-        self._epoch = int(state["epoch"])
-        self._resume_at = self._position = int(state["position"])
-        if state["plan"] != self._fingerprint() or not 0 <= self._resume_at <= len(self):
-            raise ConfigError(
-                f"sampler state {dict(state)}: of another plan; required: the lengths, seed, budget and world it was saved "
-                "with. Resume with the same settings, or begin the epoch again."
-            )
-
-    def _fingerprint(self) -> int:
-        plan = self.plan()
-        return zlib.crc32(plan.steps.tobytes(), zlib.crc32(plan.edges.tobytes(), zlib.crc32(plan.items.tobytes())))
-
     # --- planning -------------------------------------------------------------------------------------------------------
 
-    def _make_plan(self, lengths: Integers) -> BatchPlan:
+    def _data_fingerprint(self) -> dict[str, Any]:
+        if self._dataset is not None:
+            return self._dataset.fingerprint()
+        return {"lengths": hashlib.sha256(np.asarray(self._lengths, "<i8").tobytes()).hexdigest()[:16]}
+
+    def _plan_of(self, epoch: int) -> BatchPlan:
+        if self._planned_epoch is None or self._planned_epoch[0] != epoch:
+            lengths = self._lengths if self._dataset is None else self._dataset.lengths(epoch)
+            self._planned_epoch = (epoch, self._make_plan(np.asarray(lengths, np.int64), epoch))
+        return self._planned_epoch[1]
+
+    def _make_plan(self, lengths: Integers, epoch: int) -> BatchPlan:
         if lengths.ndim != 1 or len(lengths) < self._world or int(lengths.min()) < 1:
             found = f"lengths {list(lengths.shape)}, least {lengths.min() if lengths.size else 'none'}"
             raise ConfigError(
                 f"{found}; required: one positive length an item, {self._world} or more items. Check the packs."
             )
-        items = np.lexsort((self._draws(len(lengths), Stream.ITEM_ORDER), -lengths))
-        edges = _equal_steps(self._cut(lengths[items]), self._world)
-        return BatchPlan(lengths, items, edges, self._order(len(edges) - 1))
+        items = np.lexsort((self._draws(len(lengths), epoch, Stream.ITEM_ORDER), -lengths))
+        allowed = 1 - self._draws(len(lengths) // self._min + 1, epoch, Stream.BATCH_SIZE) / 2**67
+        return BatchPlan(lengths, items, np.array(self._cut(lengths[items], allowed.tolist()), np.int64))
 
-    def _draws(self, count: int, stream: Stream) -> npt.NDArray[np.uint64]:
+    def _draws(self, count: int, epoch: int, stream: Stream) -> npt.NDArray[np.uint64]:
         if not self._shuffle:
             return np.arange(count, dtype=np.uint64) if stream is Stream.ITEM_ORDER else np.zeros(count, np.uint64)
-        return draws(count, seed=self._seed, epoch=self._epoch, stream=stream)
+        return draws(count, seed=self._seed, epoch=epoch, stream=stream)
 
-    def _cut(self, longest_first: Integers) -> list[int]:
+    def _cut(self, longest_first: Integers, allowed: list[float]) -> list[int]:
         """Edges of batches over lengths sorted from the longest on.
 
         A batch ends early, yet not under half its size, where that keeps it to one length: a little less work a step for
-        nothing cropped and nothing padded. Shuffled, it is up to an eighth smaller than the budget allows, as drawn.
+        nothing cropped and nothing padded. It is as much smaller than the budget allows as ``allowed`` says: shuffled up to an
+        eighth, since where few lengths are equal this makes the batches of one epoch others than those of the next.
         """
         ends = np.append(np.flatnonzero(np.diff(longest_first)) + 1, len(longest_first))
         run_stop = np.repeat(ends, np.diff(ends, prepend=0)).tolist()
         lengths, edges, at = longest_first.tolist(), [0], 0
-        # Where few lengths are equal this makes the batches of one epoch others than those of the next.
-        allowed = (1 - self._draws(len(lengths) // self._min + 1, Stream.BATCH_SIZE) / 2**67).tolist()
         while at < len(lengths):
             share = min(self._budget / lengths[at], self._max) * allowed[len(edges) - 1]
             size = max(int(share), self._min)
@@ -253,27 +237,105 @@ class FrameBudgetBatchSampler:
         both = edges[-1] - edges[-3]
         return [*edges[:-2], edges[-1]] if both <= self._max else [*edges[:-2], edges[-3] + (both + 1) // 2, edges[-1]]
 
-    def _order(self, batches: int) -> Integers:
-        steps = np.arange(batches, dtype=np.int64).reshape(-1, self._world)
-        if not self._shuffle:
-            return steps
-        within = self._draws(batches, Stream.RANK_ORDER).reshape(steps.shape)
-        steps = np.take_along_axis(steps, np.argsort(within, axis=1, kind="stable"), axis=1)
-        return steps[np.argsort(self._draws(len(steps), Stream.STEP_ORDER), kind="stable")]
+    # --- dealing to ranks -----------------------------------------------------------------------------------------------
+
+    def _plan_pass(self, epoch: int, consumed: Any) -> _DealtPass:
+        plan = self._plan_of(epoch)
+        done = np.zeros(len(plan.edges) - 1, bool) if consumed is None else _consumed_batches(plan.edges, consumed)
+        whole, tail = self._dealt(np.flatnonzero(~done), np.diff(plan.edges))
+        within = self._draws(len(done), epoch, Stream.RANK_ORDER)[whole]
+        whole = np.take_along_axis(whole, np.argsort(within, axis=1, kind="stable"), axis=1)
+        # A step is drawn by one of its batches, and so comes in the same order whatever was consumed before.
+        first = np.append(whole.min(axis=1), tail[:1])
+        order = np.argsort(self._draws(len(done), epoch, Stream.STEP_ORDER)[first], kind="stable")
+        step = np.argsort(order)
+        consumed_in = np.full(len(done), -1, np.int64)
+        consumed_in[whole] = step[: len(whole), None]
+        consumed_in[tail] = step[-1] if len(tail) else 0
+        return _DealtPass(
+            plan=plan,
+            epoch=epoch if self.knows_epochs else None,
+            rank=self._rank,
+            world=self._world,
+            whole=whole,
+            tail=tail,
+            order=order,
+            consumed_in=consumed_in,
+        )
+
+    def _dealt(self, left: Integers, sizes: Integers) -> tuple[Integers, Integers]:
+        """Batches that are left, neighbours in length together: [steps, world], and those of the step that deals items."""
+        steps, rest = divmod(len(left), self._world)
+        if rest and steps and int(sizes[left[-rest:]].sum()) < self._world:
+            steps -= 1  # too few items for a batch a rank: they go to the step before, one to a batch at most
+        whole, tail = left[: steps * self._world], left[steps * self._world :]
+        return whole.reshape(-1, self._world), tail
 
 
-def _equal_steps(edges: list[int], world: int) -> Integers:
-    """Edges with a multiple of ``world`` batches: the largest are halved; where all have one item, neighbours join."""
-    sizes = np.diff(np.array(edges, np.int64))
-    missing = -len(sizes) % world
-    while missing:
-        halved = np.argsort(-sizes, kind="stable")[:missing]
-        halved = halved[sizes[halved] > 1]
-        if not len(halved):
-            surplus = len(sizes) % world
-            sizes = np.concatenate([sizes[: 2 * surplus].reshape(-1, 2).sum(axis=1), sizes[2 * surplus :]])
-            break
-        halves = [[size - size // 2, size // 2] if at in halved else [size] for at, size in enumerate(sizes.tolist())]
-        sizes = np.array([size for pair in halves for size in pair], np.int64)
-        missing = -len(sizes) % world
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DealtPass:
+    """``whole`` [steps, world] batches and the batches of ``tail`` whose items are dealt; ``order`` of these steps, the tail last.
+
+    ``consumed_in`` [batches] is the step each batch is consumed in, -1 before this pass.
+    """
+
+    plan: BatchPlan
+    epoch: int | None
+    rank: int
+    world: int
+    whole: Integers
+    tail: Integers
+    order: Integers
+    consumed_in: Integers
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __str__(self) -> str:
+        plan, left = self.plan, self.consumed_in >= 0
+        return (
+            f"{np.diff(plan.edges)[left].sum()} of {len(plan.items)} items in {left.sum()} batches, {len(self)} steps of "
+            f"{self.world} batches, {sum(self.repeats.values())} items repeated"
+        )
+
+    @property
+    def repeats(self) -> dict[str, int]:
+        items = len(self._tail_items())
+        return {"last step": self.world - items} if 0 < items < self.world else {}
+
+    def batches(self) -> Iterator[EpochBatch]:
+        items, edges, own = self.plan.items, self.plan.edges, self.whole[:, self.rank].tolist()
+        for step in self.order.tolist():
+            if step < len(own):
+                yield EpochBatch(items[edges[own[step]] : edges[own[step] + 1]].tolist(), self.epoch)
+            else:
+                dealt = self._tail_items()
+                dealt = np.resize(dealt, max(len(dealt), self.world))
+                yield EpochBatch(np.array_split(dealt, self.world)[self.rank].tolist(), self.epoch)
+
+    def consumed(self, steps: int) -> list[list[int]]:
+        """Runs [first, stop) of the epoch's items, counted from the longest on."""
+        done = np.concatenate([[False], self.consumed_in < steps, [False]])
+        runs: list[list[int]] = self.plan.edges[np.flatnonzero(np.diff(done))].reshape(-1, 2).tolist()
+        return runs
+
+    def _tail_items(self) -> Integers:
+        edges = self.plan.edges
+        parts = [self.plan.items[edges[batch] : edges[batch + 1]] for batch in self.tail.tolist()]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def _consumed_batches(edges: Integers, consumed: Any) -> npt.NDArray[np.bool_]:
+    """Whether each batch lies in the runs of ``consumed``: bool [batches]."""
+    try:
+        runs = np.array(consumed) if consumed else np.zeros((0, 2), np.int64)
+    except ValueError:  # runs of unequal length
+        runs = np.zeros(0)
+    if runs.dtype.kind != "i" or runs.shape[1:] != (2,) or (np.diff(bounds := runs.ravel()) <= 0).any():
+        raise wrong_consumption(str(consumed)[:80], "ascending runs [first, stop) of items")
+    first, stop = np.searchsorted(edges, bounds).reshape(-1, 2).T
+    if not np.isin(bounds, edges).all():
+        raise wrong_consumption(str(consumed)[:80], "runs that begin and end with a batch")
+    inside = np.zeros(len(edges), np.int64)
+    inside[first], inside[stop] = 1, -1
+    return np.asarray(np.cumsum(inside)[:-1] > 0)

@@ -27,7 +27,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.draws import Stream, draws
+from muvap_assets.draws import Stream, draws
 from muvap_assets.errors import ConfigError
 
 Integers: TypeAlias = npt.NDArray[np.int64]

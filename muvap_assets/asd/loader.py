@@ -157,8 +157,24 @@ class PackedASDDataset(Dataset[ASDBatch]):
         plan: ChunkPlan = self._plan(epoch if self._settings["chunks"].jitter else 0)
         return plan
 
+    @property
+    def jitter(self) -> bool:
+        """Whether the chunks of one epoch are others than those of the next."""
+        return bool(self._settings["chunks"].jitter)
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the items are made of, as plain JSON: the packs' versions, the timeline, and how tracks are cut."""
+        chunks: ChunkOptions = self._settings["chunks"]
+        return {
+            "versions": self.tracks.versions,
+            "model_fps": self.tracks.model_fps.text,
+            "window": chunks.window,
+            "context": chunks.context,
+            "jitter_seed": chunks.seed if chunks.jitter else None,
+        }
+
     def lengths(self, epoch: int = 0) -> npt.NDArray[np.int64]:
-        """Frames of every item of an epoch, history included: int64 [items]. What a batch sampler plans with."""
+        """Frames of every item of an epoch, history included: int64 [items]."""
         return self.plan(epoch).lengths()
 
     def __getitem__(self, item: int) -> ASDBatch:
@@ -174,7 +190,8 @@ class PackedASDDataset(Dataset[ASDBatch]):
 
         Raises:
             IndexError: there is no such item.
-            ConfigError: no item is given, or the target function gave something of another shape or type than before.
+            ConfigError: no item is given, they were planned from lengths of one epoch and jitter moves the chunks of each, or
+                the target function gave something of another shape or type than before.
         """
         block = BatchBlock()
         if self._blocks:
@@ -184,7 +201,10 @@ class PackedASDDataset(Dataset[ASDBatch]):
 
     def read(self, items: Sequence[int], block: BatchBlock) -> ASDBatch:
         """:meth:`__getitems__` into ``block``; safe from several threads, each with a block of its own."""
-        plan = self.plan(items.epoch if isinstance(items, EpochBatch) else self._epoch)
+        epoch = items.epoch if isinstance(items, EpochBatch) else self._epoch
+        if epoch is None and self.jitter:
+            raise lengths_of_one_epoch()
+        plan = self.plan(epoch or 0)
         chunks = np.asarray(items, np.int64)
         if not len(chunks):
             raise ConfigError("batch: no item; required: at least one. Correct the batch sampler.")
@@ -330,7 +350,8 @@ def data_loader(
     With ``blocks`` on the dataset, they must be ``prefetch_factor + 2`` or more: a worker runs that far ahead.
 
     Raises:
-        ConfigError: the dataset has fewer blocks than its workers need.
+        ConfigError: the dataset has fewer blocks than its workers need, or its jitter moves chunks and the sampler was given
+            lengths.
     """
     blocks = dataset.blocks
     if num_workers and 0 < blocks < prefetch_factor + 2:
@@ -340,17 +361,33 @@ def data_loader(
         )
     if num_workers:
         options["prefetch_factor"] = prefetch_factor
-    tell_cropping(dataset, batch_sampler)
+    check_together(dataset, batch_sampler)
     return DataLoader(dataset, batch_sampler=batch_sampler, collate_fn=as_is, num_workers=num_workers, **options)
 
 
-def tell_cropping(dataset: PackedASDDataset, batch_sampler: FrameBudgetBatchSampler) -> None:
-    """Log it where batches lose much to their shortest chunk: in a small corpus one of a frame takes those of all others."""
+def check_together(dataset: PackedASDDataset, batch_sampler: FrameBudgetBatchSampler) -> None:
+    """Whether batches and dataset go together. A warning where batches lose much to their shortest chunk.
+
+    In a small corpus one chunk of a frame takes those of all others.
+
+    Raises:
+        ConfigError: jitter moves the dataset's chunks in each epoch, and the sampler was given lengths.
+    """
+    if dataset.jitter and not batch_sampler.knows_epochs:
+        raise lengths_of_one_epoch()
     if dataset.fit is Fit.CROP and (use := batch_sampler.utilisation(Fit.CROP)).share < WELL_USED_SHARE:
         _LOG.warning(
             f"fit='crop' leaves {use.share:.1%} of the epoch's {use.frames} frames: each of its {use.batches} batches is cut to "
             "its shortest chunk. Leave short tracks out, or take fit='pad' and compute the loss where batch.scored."
         )
+
+
+def lengths_of_one_epoch() -> ConfigError:
+    """The error for batches planned from given lengths, whose chunks jitter moves."""
+    return ConfigError(
+        "batch sampler: planned from the lengths of one epoch; required: those of each, since jitter moves the chunks. Give "
+        "FrameBudgetBatchSampler(dataset), not dataset.lengths()."
+    )
 
 
 def as_is(batch: Any) -> Any:

@@ -16,12 +16,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
 from muvap_assets.asd.batch_sampler import EpochBatch, FrameBudgetBatchSampler
 from muvap_assets.asd.batches import ASDBatch, BatchBlock
-from muvap_assets.asd.loader import PackedASDDataset, tell_cropping
+from muvap_assets.asd.loader import PackedASDDataset, check_together
 from muvap_assets.errors import ConfigError
 
 
@@ -54,47 +55,48 @@ class PrefetchLoader:
             pin_memory: page-locked blocks, for copies to a GPU that run beside it.
 
         Raises:
-            ConfigError: a number is not positive, or memory is to be page-locked where there is no GPU.
+            ConfigError: a number is not positive, memory is to be page-locked where there is no GPU, or the dataset's jitter
+                moves chunks and the sampler was given lengths.
         """
         for name, value in (("threads", threads), ("depth", depth), ("keep", keep)):
             if value < 1:
                 raise ConfigError(f"{name} {value}; required: at least 1. Leave it out for the default.")
         if pin_memory and not torch.cuda.is_available():
             raise ConfigError("pin_memory: no GPU is available; required: one to lock memory for. Leave it out.")
-        tell_cropping(dataset, batch_sampler)
+        check_together(dataset, batch_sampler)
         self.dataset, self.batch_sampler = dataset, batch_sampler
         self._threads, self._depth, self._keep, self._pinned = threads, depth, keep, pin_memory
-        self._consumed: int | None = None
+        self._given = 0
 
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch of the batch sampler."""
+        if epoch != self.batch_sampler.epoch:
+            self._given = 0
         self.batch_sampler.set_epoch(epoch)
-        self._consumed = None
 
-    def state_dict(self) -> dict[str, int]:
+    def state_dict(self) -> dict[str, Any]:
         """Where the epoch stands: after the batches given so far, however many were made ahead."""
-        consumed = self.batch_sampler.resumes_at if self._consumed is None else self._consumed
-        return self.batch_sampler.state_dict(consumed)
+        return self.batch_sampler.state_dict(self._given)
 
-    def load_state_dict(self, state: Mapping[str, int]) -> None:
-        """Go on with the next batch.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on after what a state counts as consumed.
 
         Raises:
-            ConfigError: the state is of another plan.
+            ConfigError: the state is of another plan; nothing is changed.
         """
         self.batch_sampler.load_state_dict(state)
-        self._consumed = None
+        self._given = 0
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Iterator[ASDBatch]:
-        """The batches from where a loaded state left off and else from the first.
+        """The batches of a new pass: the rest of the epoch after a state was loaded, and else the whole.
 
         Raises:
             Exception: what reading a batch raised, when its turn comes.
         """
-        self._consumed = self.batch_sampler.resumes_at
+        self._given = 0
         items = iter(self.batch_sampler)
         free = deque(_Lease(BatchBlock(pinned=self._pinned)) for _ in range(self._depth + self._keep))
         ahead: deque[tuple[Future[ASDBatch], _Lease]] = deque()
@@ -113,7 +115,7 @@ class PrefetchLoader:
                 batch = future.result()
                 living.append(lease)
                 fill_up()
-                self._consumed += 1
+                self._given += 1
                 yield batch
                 if len(living) >= self._keep:
                     free.append(living.popleft().expired(self._pinned))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from muvap_assets.asd.packs.layout import ARROW_FILE, AUDIO_FILE, FACES_FILE, LA
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.timeline import FrameRate, source_indices
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.publish import VERSION_LENGTH, file_sha256
 
 _INT64_MAX = 2**63 - 1
 
@@ -92,6 +94,11 @@ class Tracks:
         last = int(self.source_frames[track]) - 1
         # Only a track shorter than one model interval has its centre past the end.
         return shown if len(shown) > 1 or shown[0] <= last else np.minimum(shown, last)
+
+    @cached_property
+    def versions(self) -> list[str]:
+        """A digest of each pack's index, which holds the checksums of all its samples: the same wherever the pack lies."""
+        return [file_sha256(reader.path / ARROW_FILE)[:VERSION_LENGTH] for reader in self.readers]
 
     def arrays(self, shard: int) -> ShardArrays:
         """The arrays of a shard, mapped when first used."""

@@ -1,7 +1,7 @@
 """What a trainer reads batches from: one document at a time, decoded as it is stored, with its references' noise applied.
 
     dataset = PackedRef2VADataset(root, DatasetSettings(capacities=Capacities((32_768, 65_536))))
-    sampler = BucketBatchSampler(Schedule(bucket_sizes=dataset.bucket_sizes, groups=8), rank=rank, world_size=8)
+    sampler = BucketBatchSampler(dataset, rank=rank, world_size=8)
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate)
 
 Belongs here: reading published shards on torch. No encoder is loaded and no media decoded. One class a format; each refuses
@@ -24,7 +24,7 @@ from muvap_assets.errors import ConfigError, FormatError, ValidationError, Viola
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.capacities import Capacities, oversized
 from muvap_assets.ref2va.contract import Format, ReferenceGeometry, frame_count_rule, is_frame_count
-from muvap_assets.ref2va.geometry import target_audio_latents, video_latent_frames
+from muvap_assets.ref2va.geometry import frames_of_latents, target_audio_latents, video_latent_frames
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, written_geometry
 from muvap_assets.ref2va.noise import noised_rows
 from muvap_assets.ref2va.records import Record, read_shard
@@ -32,19 +32,24 @@ from muvap_assets.ref2va.records import Record, read_shard
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetSettings:
-    """How a dataset is read; the names are those of the trainer's data section (contract).
+    """How a dataset is read.
+
+    ``num_latent_t`` and ``num_frames`` are the trainer's names for one length (contract): either crops every target to it, in
+    latent frames or in frames at 24 fps; with both unset every row keeps its native length.
 
     Attributes:
         require_existing: a valid index or a failure; otherwise a missing one is built on first use.
-        num_frames: crops every target to this length, 17 * n + 5; ``None`` keeps native lengths.
+        num_latent_t: 5 * n + 2.
+        num_frames: 17 * n + 5.
         max_presentation_tokens: a row above is refused; no token is ever cut off.
         capacities: padded lengths; a row longer than all of them is refused.
 
     Raises:
-        ConfigError: ``num_frames`` or the token limit is off its rule.
+        ConfigError: a length or the token limit is off its rule, or the two lengths differ.
     """
 
     require_existing: bool = False
+    num_latent_t: int | None = None
     num_frames: int | None = None
     max_presentation_tokens: int = 65_536
     capacities: Capacities | None = None
@@ -54,10 +59,31 @@ class DatasetSettings:
             raise ConfigError(
                 f"num_frames: found {self.num_frames}, required is {frame_count_rule(self.num_frames)}. Change or unset it."
             )
+        if self.num_latent_t is not None:
+            self._require_latents(self.num_latent_t)
         if self.max_presentation_tokens < 1:
             raise ConfigError(
                 f"max_presentation_tokens: found {self.max_presentation_tokens}, required is at least 1. Change it."
             )
+
+    def _require_latents(self, latents: int) -> None:
+        frames = frames_of_latents(latents)
+        if frames is None:
+            near = [str(count) for count in range(latents - 4, latents + 5) if frames_of_latents(count)]
+            raise ConfigError(
+                f"num_latent_t: found {latents}, required is 5 * n + 2 for a nonnegative n (nearest: {' or '.join(near) or 2}). "
+                "Change or unset it."
+            )
+        if self.num_frames not in (None, frames):
+            raise ConfigError(
+                f"num_latent_t, num_frames: found {latents} and {self.num_frames}, required is one length: {latents} latent frames "
+                f"are {frames} frames. Change or unset one."
+            )
+
+    @property
+    def crop_frames(self) -> int | None:
+        """Frames that every target is cropped to; ``None`` keeps native lengths."""
+        return self.num_frames if self.num_latent_t is None else frames_of_latents(self.num_latent_t)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,9 +165,14 @@ class _Ref2VADataset(Dataset[Document]):
         return self._index
 
     @property
-    def bucket_sizes(self) -> tuple[int, ...]:
-        """Rows of each bucket, in the order rows are numbered: what a ``Schedule`` takes."""
-        return tuple(size for _, size in self.index.buckets)
+    def buckets(self) -> tuple[tuple[str, int], ...]:
+        """Name and rows of each bucket, in the order rows are numbered."""
+        return self.index.buckets
+
+    @property
+    def version(self) -> str:
+        """A digest of the shards' names and bytes: the same wherever the dataset lies."""
+        return self.index.version
 
     def __len__(self) -> int:
         return len(self.index.rows)
@@ -156,8 +187,8 @@ class _Ref2VADataset(Dataset[Document]):
         records = read_shard(self.root / row.path)
         self._check(row, records)
         (record,) = records
-        frames = self.settings.num_frames or row.num_frames
-        length = row.cropped_length(self.settings.num_frames)
+        frames = self.settings.crop_frames or row.num_frames
+        length = row.cropped_length(self.settings.crop_frames)
         return Document(
             id=record.id,
             caption=record.caption,
@@ -237,8 +268,8 @@ _CLASS_NAMES = {each.format: each.__name__ for each in (PackedRef2VADataset, SFT
 
 
 def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Violation]:
-    found = [] if settings.capacities is None else oversized(rows, settings.capacities, settings.num_frames)
-    limit, frames = settings.max_presentation_tokens, settings.num_frames
+    found = [] if settings.capacities is None else oversized(rows, settings.capacities, settings.crop_frames)
+    limit, frames = settings.max_presentation_tokens, settings.crop_frames
     for row in rows:
         if row.text_tokens > limit:
             found.append(
@@ -258,8 +289,8 @@ def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Viol
                     source=row.path,
                     sample_id=row.id,
                     found=f"{row.num_frames} frames",
-                    required=f"the {frames} of num_frames; nothing is extended",
-                    hint="Lower num_frames or leave it unset.",
+                    required=f"the {frames} of num_frames or num_latent_t; nothing is extended",
+                    hint="Lower both or leave them unset.",
                 )
             )
     return found

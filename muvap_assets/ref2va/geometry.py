@@ -36,6 +36,7 @@ from muvap_assets.ref2va.contract import (
     ReferenceGeometry,
     ReferenceKind,
     Size,
+    is_frame_count,
 )
 
 BUCKET_PATTERN = re.compile(r"bucket=([1-9]\d{0,8})x([1-9]\d{0,8})-([1-9]\d{0,8})f", re.ASCII)
@@ -58,6 +59,13 @@ def video_latent_frames(num_frames: int) -> int:
     if num_frames == 1:
         return 1
     return CLIP_LATENTS * -(-num_frames // CLIP_FRAMES) - DROPPED_LATENTS
+
+
+def frames_of_latents(latents: int) -> int | None:
+    """The 17 * n + 5 frames of which the video VAE makes ``latents`` latent frames, ``None`` where it makes 5 * n + 2 of none."""
+    clips, remainder = divmod(latents + DROPPED_LATENTS, CLIP_LATENTS)
+    frames = (clips - 1) * CLIP_FRAMES + FRAME_REMAINDER
+    return frames if not remainder and is_frame_count(frames) else None
 
 
 def target_audio_latents(num_frames: int) -> int:

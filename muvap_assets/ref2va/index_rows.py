@@ -12,9 +12,10 @@ wherever the dataset lies. It is no Parquet file, so that no reader sweeps it in
 from __future__ import annotations
 
 import functools
+import hashlib
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,10 @@ import pyarrow.compute as pc
 
 from muvap_assets.columns import Column, plain_schema
 from muvap_assets.errors import ConfigError, ViolationCode
+from muvap_assets.publish import VERSION_LENGTH
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
-    CLIP_FRAMES,
-    CLIP_LATENTS,
-    FRAME_REMAINDER,
     SPATIAL_FACTOR,
     VIDEO_CHANNELS,
     VISUAL_ROW_WIDTH,
@@ -38,14 +37,13 @@ from muvap_assets.ref2va.contract import (
 )
 from muvap_assets.ref2va.geometry import (
     bucket_name,
+    frames_of_latents,
     joint_sequence_length,
     parse_bucket_name,
     target_audio_latents,
-    video_latent_frames,
 )
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, REFERENCE_TYPE, VISUAL_ROWS
 from muvap_assets.ref2va.records import SCHEMA_KEY
-from muvap_assets.ref2va.sampler import bucket_sizes
 from muvap_assets.ref2va.shard_tree import SHARD_PATTERN, DatasetError
 
 FORMATS = {format.schema_id: format for format in Format}
@@ -98,7 +96,13 @@ class DatasetIndex:
     @property
     def buckets(self) -> tuple[tuple[str, int], ...]:
         """Names and row counts of the buckets, in the order of their rows."""
-        return bucket_sizes([row.bucket for row in self.rows])
+        return tuple((name, len(list(rows))) for name, rows in groupby(row.bucket for row in self.rows))
+
+    @property
+    def version(self) -> str:
+        """A digest of the shards' names and bytes: the same wherever the dataset lies."""
+        lines = (f"{row.path}\0{row.sha256}\n" for row in self.rows)
+        return hashlib.sha256("".join(lines).encode()).hexdigest()[:VERSION_LENGTH]
 
     @property
     def lengths(self) -> list[int]:
@@ -139,8 +143,8 @@ def written_geometry(shape: tuple[int, ...]) -> Geometry:
         DatasetError: no geometry gives that shape.
     """
     if len(shape) == 4 and shape[0] == VIDEO_CHANNELS:
-        frames = (shape[1] - 2) // CLIP_LATENTS * CLIP_FRAMES + FRAME_REMAINDER
-        if shape[1] >= 2 and video_latent_frames(frames) == shape[1]:
+        frames = frames_of_latents(shape[1])
+        if frames is not None:
             width, height = shape[3] * SPATIAL_FACTOR, shape[2] * SPATIAL_FACTOR
             with suppress(ConfigError):
                 return Geometry(width, height, frames)

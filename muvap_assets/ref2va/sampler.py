@@ -1,28 +1,44 @@
-"""The order rows are trained in: a pure function of sizes and numbers, with no state and no random generator to carry.
+"""The order rows are trained in: steps of one shape for all data-parallel groups, resumable in another world.
 
     bucket sizes     (3, 5)              rows 0 1 2 | 3 4 5 6 7, the index's order
+    row order        2 0 1 | 7 3 4 6 5   of each bucket, from (seed, epoch) alone
     global batch     batch_size * groups = 4
-    epoch            [2 0 1 1] [7 3 4 6] [5 4 7 3]      one shape a step; a short batch is filled from its own bucket
-    second group          1 1       4 6       7 3       each group trains on its part of every step
+    epoch            [7 3 4 6] [2 0 1 1] [5 4 7 3]      one shape a step; a short batch is filled from its own bucket
+    second group          4 6       1 1       7 3       each group trains on its part of every step
 
-Every row appears in every epoch. What fills a bucket's last batch are rows of that bucket, all drawn equally often but for
-one. Ranks of one sequence-parallel group share a group's rows. Keys are integers mixed by a fixed function,
-so that the order is the same on every machine and with every version of NumPy.
+Every row is in every epoch. A bucket is gone through in its order, so what an epoch has consumed is one number a bucket. What
+fills its last batch are rows of that bucket in yet another order, so that all repeat equally often but for one. Each bucket's
+steps are spread over the whole epoch. Ranks of one sequence-parallel group share a group's rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from muvap_assets.draws import draws
 from muvap_assets.errors import ConfigError
+from muvap_assets.resuming import ResumableBatchSampler, wrong_consumption
 
 Rows = npt.NDArray[np.int64]
-_GOLDEN, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB  # splitmix64
-_MASK = (1 << 64) - 1
+
+
+class Bucketed(Protocol):
+    """Rows in buckets: a dataset, or its index."""
+
+    @property
+    def version(self) -> str:
+        """Changes with the content."""
+        ...
+
+    @property
+    def buckets(self) -> tuple[tuple[str, int], ...]:
+        """Name and rows of each bucket, in the order rows are numbered."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +50,7 @@ class Schedule:
         batch_size: rows a group trains on in a step.
         groups: data-parallel groups, world size // sequence-parallel size.
         seed: of the order.
+        consumed: rows of each bucket that the epoch has consumed; empty for none.
 
     Raises:
         ConfigError: a number is below what it must be, or there is no row.
@@ -43,6 +60,7 @@ class Schedule:
     batch_size: int = 1
     groups: int = 1
     seed: int = 0
+    consumed: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for name, value in (("batch_size", self.batch_size), ("groups", self.groups)):
@@ -53,8 +71,8 @@ class Schedule:
                 f"sampler: bucket sizes are {list(self.bucket_sizes)}, required is at least one bucket, each of at least one "
                 "row. Leave empty buckets out."
             )
-        if not 0 <= self.seed <= _MASK:
-            raise ConfigError(f"sampler: seed is {self.seed}, required is a nonnegative 64-bit integer. Change it.")
+        if not self.consumed:
+            object.__setattr__(self, "consumed", (0,) * len(self.bucket_sizes))
 
     @property
     def global_batch(self) -> int:
@@ -62,14 +80,37 @@ class Schedule:
         return self.batch_size * self.groups
 
     @property
+    def left(self) -> tuple[int, ...]:
+        """Rows of each bucket that are not consumed."""
+        return tuple(size - consumed for size, consumed in zip(self.bucket_sizes, self.consumed, strict=True))
+
+    @property
     def steps(self) -> int:
-        """Steps of an epoch, the same on every rank."""
-        return sum(-(-size // self.global_batch) for size in self.bucket_sizes)
+        """Steps that are left of the epoch, the same on every rank."""
+        return sum(self._bucket_steps())
 
     @property
     def repeats(self) -> tuple[int, ...]:
-        """Rows drawn again in each bucket, an epoch, to fill its last global batch."""
-        return tuple(-size % self.global_batch for size in self.bucket_sizes)
+        """Rows drawn again in each bucket to fill its last global batch."""
+        return tuple(-left % self.global_batch for left in self.left)
+
+    def _bucket_steps(self) -> list[int]:
+        return [-(-left // self.global_batch) for left in self.left]
+
+    def step_buckets(self, epoch: int) -> Rows:
+        """The bucket of every step that is left, int64 [steps].
+
+        A bucket of n steps has one in each n-th part of the epoch, at a drawn place. It is counted from the epoch's end, so
+        that the rest of an epoch is ordered as it was before it was interrupted.
+        """
+        places = []
+        for bucket, (size, left) in enumerate(zip(self.bucket_sizes, self._bucket_steps(), strict=True)):
+            # A number no bucket has keeps these draws apart from those of the rows.
+            drawn = draws(left, seed=self.seed, epoch=epoch, stream=len(self.bucket_sizes), part=bucket)
+            places.append((np.arange(left) + drawn / 2**64) / -(-size // self.global_batch))
+        buckets = np.repeat(np.arange(len(places)), [len(place) for place in places])
+        steps: Rows = buckets[np.argsort(-np.concatenate(places), kind="stable")]
+        return steps
 
 
 def group_of(rank: int, world_size: int, sp_size: int = 1) -> tuple[int, int]:
@@ -87,63 +128,123 @@ def group_of(rank: int, world_size: int, sp_size: int = 1) -> tuple[int, int]:
 
 
 def global_order(schedule: Schedule, epoch: int) -> Rows:
-    """Rows of every step of an epoch, int64 [steps, batch_size * groups]; each step holds rows of one bucket.
+    """Rows of every step that is left of an epoch, int64 [steps, batch_size * groups]; each step holds rows of one bucket.
 
     Raises:
-        ConfigError: the epoch is negative.
+        ConfigError: the epoch or the seed is negative.
     """
-    if epoch < 0:
-        raise ConfigError(f"sampler: epoch is {epoch}, required is at least 0. Start at the first.")
-    batches, first = [], 0
-    for bucket, size in enumerate(schedule.bucket_sizes):
-        count = -(-size // schedule.global_batch)
+    steps, first, batches = schedule.step_buckets(epoch), 0, []
+    counts = np.bincount(steps, minlength=len(schedule.bucket_sizes)).tolist()
+    for bucket, (size, consumed, count) in enumerate(
+        zip(schedule.bucket_sizes, schedule.consumed, counts, strict=True)
+    ):
+        stop = consumed + count * schedule.global_batch
         # Once through the bucket, then once through it in yet another order, and so on until the last batch is full.
-        passes = -(-count * schedule.global_batch // size)
-        rows = [_permutation(size, schedule.seed, epoch, bucket, part) for part in range(passes)]
-        filled = np.concatenate(rows)[: count * schedule.global_batch] + first
-        batches.append(filled.reshape(count, schedule.global_batch))
+        orders = [
+            np.argsort(draws(size, seed=schedule.seed, epoch=epoch, stream=bucket, part=part), kind="stable")
+            for part in range(-(-stop // size) if count else 0)
+        ]
+        batches.append(np.concatenate([np.zeros(0, np.int64), *orders])[consumed:stop] + first)
         first += size
-    steps = np.concatenate(batches)
-    # A number no bucket has keeps the order of the steps apart from that within buckets.
-    return steps[_permutation(len(steps), schedule.seed, epoch, len(schedule.bucket_sizes), 0)]
+    order = np.empty((len(steps), schedule.global_batch), np.int64)
+    order[np.argsort(steps, kind="stable")] = np.concatenate(batches).reshape(order.shape)
+    return order
 
 
-def group_order(schedule: Schedule, epoch: int, group: int) -> Rows:
-    """Rows one group trains on, int64 [steps, batch_size]. To go on at a step, slice it off.
+class BucketBatchSampler(ResumableBatchSampler[list[int]]):
+    """Yields the row numbers of each step of one epoch for one rank; give it to a DataLoader as ``batch_sampler``.
 
-    Raises:
-        ConfigError: the group does not exist.
+    Call ``set_epoch`` before each epoch. What it logs at INFO when a pass begins are the buckets, their rows and repeats.
     """
-    if not 0 <= group < schedule.groups:
-        raise ConfigError(f"sampler: group is {group}, required is below {schedule.groups}. Use group_of(rank, ...).")
-    start = group * schedule.batch_size
-    return global_order(schedule, epoch)[:, start : start + schedule.batch_size]
+
+    def __init__(
+        self,
+        dataset: Bucketed,
+        *,
+        batch_size: int = 1,
+        seed: int = 0,
+        rank: int = 0,
+        world_size: int = 1,
+        sp_size: int = 1,
+    ) -> None:
+        """Plan a dataset's rows for one rank.
+
+        Args:
+            dataset: what to train on; its index does as well.
+            batch_size: rows a data-parallel group trains on in a step.
+            seed: of the order.
+            rank: which of the ``world_size`` processes this is.
+            world_size: how many processes train.
+            sp_size: neighbouring ranks that share rows, for sequence parallelism.
+
+        Raises:
+            ConfigError: a number is off its rule, or the dataset has no rows.
+        """
+        super().__init__(rank)
+        self._group, groups = group_of(rank, world_size, sp_size)
+        self._buckets = dict(dataset.buckets)
+        self._version = dataset.version
+        self._schedule = Schedule(
+            bucket_sizes=tuple(self._buckets.values()), batch_size=batch_size, groups=groups, seed=seed
+        )
+
+    def fingerprint(self) -> dict[str, Any]:
+        """The dataset's version, the rows of each bucket and the seed: what the order within buckets is made of."""
+        return {"version": self._version, "buckets": dict(self._buckets), "seed": self._schedule.seed}
+
+    def _plan_pass(self, epoch: int, consumed: Any) -> _BucketPass:
+        counts = () if consumed is None else _counts(consumed, self._buckets)
+        schedule = replace(self._schedule, consumed=counts)
+        return _BucketPass(tuple(self._buckets), schedule, epoch, self._group, schedule.step_buckets(epoch))
 
 
-def _permutation(size: int, *numbers: int) -> Rows:
-    """0 ... size - 1 in the order of keys mixed from ``numbers`` and the position."""
-    key = 0
-    for number in numbers:
-        key = _mixed(key ^ _mixed(number + _GOLDEN))
-    keys = np.arange(size, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
-    for shift, factor in ((30, _MIX_A), (27, _MIX_B)):
-        keys = (keys ^ (keys >> np.uint64(shift))) * np.uint64(factor)
-    keys ^= keys >> np.uint64(31)
-    return np.argsort(keys, kind="stable").astype(np.int64, copy=False)
+@dataclass(frozen=True, slots=True)
+class _BucketPass:
+    names: tuple[str, ...]
+    schedule: Schedule
+    epoch: int
+    group: int
+    steps: Rows
+
+    def __len__(self) -> int:
+        return len(self.steps)
+
+    def __str__(self) -> str:
+        schedule, repeats = self.schedule, self.repeats
+        table = ", ".join(
+            f"{name} {left} rows" + (f" + {repeats[name]} repeated" if name in repeats else "")
+            for name, left in zip(self.names, schedule.left, strict=True)
+        )
+        return (
+            f"{sum(schedule.left)} of {sum(schedule.bucket_sizes)} rows in {len(self.names)} buckets, {len(self)} steps of "
+            f"{schedule.global_batch} rows, {sum(repeats.values())} rows repeated to fill last batches: {table}"
+        )
+
+    @property
+    def repeats(self) -> dict[str, int]:
+        return {name: count for name, count in zip(self.names, self.schedule.repeats, strict=True) if count}
+
+    def batches(self) -> Iterator[list[int]]:
+        first = self.group * self.schedule.batch_size
+        part = global_order(self.schedule, self.epoch)[:, first : first + self.schedule.batch_size]
+        return iter(part.tolist())
+
+    def consumed(self, steps: int) -> dict[str, int]:
+        taken = np.bincount(self.steps[:steps], minlength=len(self.names))
+        return {
+            name: min(consumed + int(count) * self.schedule.global_batch, size)
+            for name, consumed, count, size in zip(
+                self.names, self.schedule.consumed, taken, self.schedule.bucket_sizes, strict=True
+            )
+        }
 
 
-def _mixed(value: int) -> int:
-    for shift, factor in ((30, _MIX_A), (27, _MIX_B)):
-        value = (value ^ (value >> shift)) * factor & _MASK
-    return value ^ (value >> 31)
-
-
-def bucket_sizes(buckets: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """Names and sizes of the runs of equal names in ``buckets``, the bucket of every row in the index's order."""
-    runs: list[tuple[str, int]] = []
-    for name in buckets:
-        if runs and runs[-1][0] == name:
-            runs[-1] = (name, runs[-1][1] + 1)
-        else:
-            runs.append((name, 1))
-    return tuple(runs)
+def _counts(consumed: Any, buckets: Mapping[str, int]) -> tuple[int, ...]:
+    required = "a number of rows of each bucket, 0 to all of them"
+    if not isinstance(consumed, Mapping) or set(consumed) != set(buckets):
+        raise wrong_consumption("of other buckets", required)
+    for name, size in buckets.items():
+        count = consumed[name]
+        if not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= size:
+            raise wrong_consumption(f"{count!r} of the {size} rows of {name}", required)
+    return tuple(consumed[name] for name in buckets)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import tempfile
 from dataclasses import replace
@@ -24,12 +25,13 @@ from loader_packs import (
     slow_spans,
     write_small_pack,
 )
+from torch.utils.data import DataLoader
 
 from muvap_assets.asd.batch_sampler import EpochBatch, FrameBudgetBatchSampler
 from muvap_assets.asd.batches import Fit
 from muvap_assets.asd.chunks import ChunkOptions, ChunkPlan
 from muvap_assets.asd.levels import LoudnessTarget
-from muvap_assets.asd.loader import UNKNOWN_LABEL, PackedASDDataset, data_loader
+from muvap_assets.asd.loader import UNKNOWN_LABEL, PackedASDDataset, as_is, data_loader
 from muvap_assets.asd.packs import layout
 from muvap_assets.asd.prefetch import PrefetchLoader
 from muvap_assets.asd.targets import INDEPENDENT_WINDOW, independent
@@ -225,6 +227,47 @@ def is_chunk(batch, chunk):
     )  # fmt: skip
 
 
+def test_a_dataset_with_jitter_refuses_batches_planned_from_an_array_of_lengths(tmp_path):
+    rng = np.random.default_rng(0)
+    pack = write_small_pack(tmp_path / "pack", [[random_track(rng, f"t{i}", frames=90 + i) for i in range(8)]])
+    dataset = PackedASDDataset(pack, window=20, jitter=True, fit="pad")
+    sampler = FrameBudgetBatchSampler(dataset.lengths())
+    for read in (
+        lambda: data_loader(dataset, sampler),
+        lambda: PrefetchLoader(dataset, sampler),
+        lambda: list(DataLoader(dataset, batch_sampler=sampler, collate_fn=as_is)),
+    ):
+        with pytest.raises(
+            ConfigError, match=r"of one epoch; required: those of each.* Give FrameBudgetBatchSampler\(data"
+        ):
+            read()
+    for epoch in range(4):
+        planned = FrameBudgetBatchSampler(dataset)
+        planned.set_epoch(epoch)
+        scored = sum(int(dataset.__getitems__(items).scored.sum()) for items in planned)
+        assert scored == int(dataset.tracks.frames.sum())
+    fixed = PackedASDDataset(pack, window=20)
+    assert len(list(data_loader(fixed, FrameBudgetBatchSampler(fixed.lengths())))) > 1
+
+
+def test_the_plan_of_a_dataset_names_its_packs_and_windows_and_no_place(tracks, tmp_path):
+    here, there = (write_small_pack(tmp_path / name, [tracks]) for name in ("here", "there"))
+    options = {"window": 13, "context": 4}
+    plan = PackedASDDataset(here, **options).fingerprint()
+    assert plan == PackedASDDataset(there, **options, seed=5, fit="pad").fingerprint()
+    assert (plan["model_fps"], plan["window"], plan["context"], plan["jitter_seed"]) == ("25", 13, 4, None)
+    assert json.loads(json.dumps(plan)) == plan
+    other = write_small_pack(tmp_path / "other", [tracks[:1]])
+    for changed in (
+        PackedASDDataset(other, **options),
+        PackedASDDataset([here, other], **options),
+        PackedASDDataset(here, window=14, context=4),
+        PackedASDDataset(here, window=13, context=4, model_fps="50"),
+        PackedASDDataset(here, **options, jitter=True),
+    ):
+        assert changed.fingerprint() != plan
+
+
 # --- audio ---
 
 
@@ -328,7 +371,7 @@ def test_packs_of_two_face_shapes_are_refused(tracks, tmp_path):
         ({"model_fps": "fast"}, "frame rate 'fast': not a rate"),
         ({"targets": lambda labels: labels[1:]}, r"targets \(one frame\)"),
         ({"targets": lambda labels: labels.astype(object)}, r"targets \(one frame\): object"),
-        ({"jitter": True, "window": 9, "seed": -1}, "seed -1: negative"),
+        ({"jitter": True, "window": 9, "seed": -1}, "seed -1; required: 0 or more"),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(tracks, tmp_path, options, match):
@@ -424,7 +467,7 @@ def test_a_block_holds_batches_of_any_size_one_after_another(tracks, tmp_path):
 
 def test_workers_need_more_blocks_than_the_batches_they_prepare(tracks, tmp_path):
     dataset = PackedASDDataset(write_small_pack(tmp_path / "pack", [tracks]), blocks=3)
-    sampler = FrameBudgetBatchSampler(dataset.lengths)
+    sampler = FrameBudgetBatchSampler(dataset)
     with pytest.raises(ConfigError, match="blocks 3; required: at least 4"):
         data_loader(dataset, sampler, num_workers=1)
     data_loader(dataset, sampler, num_workers=0)

@@ -47,7 +47,7 @@ def test_the_plain_example_trains_and_says_where_it_stands(example):
     assert all(not one.equal(other) for one, other in zip(example.before, after, strict=True))
     assert torch.isfinite(example.namespace["loss"])
     state = example.namespace["checkpoint"]["loader"]
-    assert (state["epoch"], state["position"]) == (1, len(example.namespace["sampler"]))
+    assert (state["epoch"], state["consumed"]) == (1, [[0, len(example.namespace["dataset"].lengths(1))]])
 
 
 def test_the_lightning_example_trains_for_two_epochs(example):

@@ -16,7 +16,7 @@ from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.datasets import Datasets, Ref2VAEntry, parse_datasets
 
-FAST = ("docs/formats.md", "docs/troubleshooting.md")
+FAST = ("docs/formats.md", "docs/resuming.md", "docs/troubleshooting.md")
 """Pages that need no more than the asd line of the demo, and no Dagster."""
 
 SLOW = ("docs/asd.md", "docs/ref2va.md", "docs/versions.md")

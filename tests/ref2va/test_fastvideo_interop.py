@@ -1,4 +1,4 @@
-"""fastvideo's own published reader opens what we publish.
+"""fastvideo's own published reader opens what we publish, and the loader it uses resumes with our samplers.
 
 fastvideo 0.2.1 is installed from the registry into a throw-away folder, without its dependencies but for five small ones that
 the import of its reader asks for, and runs in a process of its own. Nothing of it is stubbed or changed: only the ``__init__``
@@ -17,6 +17,7 @@ from skipping import skip_or_fail
 
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.records import read_shard
+from muvap_assets.ref2va.sampler import Schedule
 
 pytestmark = pytest.mark.interop
 REQUIREMENTS = (
@@ -53,6 +54,67 @@ for number in range(len(dataset)):
         arrays[f"{number}.{name}"] = batch[name].numpy()
     arrays[f"{number}.info"] = np.array(json.dumps(batch["info_list"][0]))
 np.savez(out, **arrays)
+"""
+STEPS = """
+import json, sys, types
+
+root, asked = sys.argv[1], json.loads(sys.argv[2])
+sys.path.insert(0, root)
+for name in ("fastvideo", "fastvideo.dataset", "fastvideo.dataset.dataloader"):
+    package = types.ModuleType(name)
+    package.__path__ = [f"{root}/{name.replace('.', '/')}"]
+    sys.modules[name] = package
+
+from fastvideo.dataset.parquet_dataset_map_style import DP_SP_BatchSampler
+
+answers = []
+for size, world, sp_size in asked:
+    ranks = [DP_SP_BatchSampler(1, size, world // sp_size, sp_size, rank, drop_last=False) for rank in range(world)]
+    answers.append([len(ranks[0]), sum(len(batch) for sampler in ranks[::sp_size] for batch in sampler) - size])
+print(json.dumps(answers))
+"""
+RESUMED = """
+import json, sys
+
+sys.path.append(sys.argv[1])
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from muvap_assets.asd.batch_sampler import FrameBudgetBatchSampler
+from muvap_assets.ref2va.sampler import BucketBatchSampler
+
+
+class Rows:
+    version, buckets = "v1", (("a", 13), ("b", 8))
+
+    def __getitem__(self, number):
+        return number
+
+
+def loader(line, workers, epoch):
+    data = Rows()
+    sampler = BucketBatchSampler(data, batch_size=2) if line else FrameBudgetBatchSampler(range(1, 60), max_batch=4)
+    data.__class__.__getitems__ = lambda self, items: list(items)
+    loading = StatefulDataLoader(data, batch_sampler=sampler, collate_fn=list, num_workers=workers)
+    sampler.set_epoch(epoch)
+    return loading
+
+
+def same(line, workers, taken):
+    whole = list(loader(line, 0, 1))
+    first = loader(line, workers, 1)
+    batches = iter(first)
+    given = [next(batches) for _ in range(taken)]
+    again = loader(line, workers, 1)
+    again.load_state_dict(first.state_dict())
+    resumed = list(again)
+    finished = loader(line, workers, 1)
+    list(finished)
+    after = loader(line, workers, 2)
+    after.load_state_dict(finished.state_dict())
+    return given + resumed == whole and list(after) == list(loader(line, 0, 2)), len(whole)
+
+
+print(json.dumps([same(line, workers, taken) for line in (0, 1) for workers in (0, 2) for taken in (0, 1, 5)]))
 """
 
 
@@ -111,3 +173,27 @@ def test_its_reader_takes_our_index_and_reads_our_rows(fastvideo, tmp_path, form
             record.geometry.num_frames,
         )
         assert (info["width"], info["fps"], info["audio_sample_rate"]) == (record.geometry.width, 24.0, 32_000)
+
+
+def answer(script, *arguments):
+    """What a script prints, run in a process of its own."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "WORLD_SIZE": "1", "RANK": "0", "LOCAL_RANK": "0"}
+    command = [sys.executable, "-c", script, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def test_a_buckets_steps_and_repeats_are_those_of_its_sampler(fastvideo):
+    asked = [(size, world, sp_size) for size in (8, 9, 16, 23) for world, sp_size in ((1, 1), (2, 1), (4, 2), (8, 1))]
+    for (size, world, sp_size), (steps, repeats) in zip(
+        asked, answer(STEPS, str(fastvideo), json.dumps(asked)), strict=True
+    ):
+        schedule = Schedule(bucket_sizes=(size,), groups=world // sp_size)
+        assert (schedule.steps, sum(schedule.repeats)) == (steps, repeats)
+
+
+def test_the_stateful_loader_it_uses_resumes_both_samplers_with_and_without_workers(fastvideo):
+    answers = answer(RESUMED, str(fastvideo))
+    assert len(answers) == 12
+    assert all(same and steps > 6 for same, steps in answers)

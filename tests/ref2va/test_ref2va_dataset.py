@@ -35,8 +35,7 @@ from muvap_assets.ref2va.encode import encode_rows
 from muvap_assets.ref2va.publication import PublicationOptions, publish_dataset
 from muvap_assets.ref2va.records import SCHEMAS, tensor_cells, to_row, write_shard
 from muvap_assets.ref2va.row_store import RowStore
-from muvap_assets.ref2va.sampler import Schedule, group_order
-from muvap_assets.ref2va.torch_sampler import BucketBatchSampler
+from muvap_assets.ref2va.sampler import BucketBatchSampler, Schedule, global_order
 
 FIRST = "bucket=32x32-5f/data_00000000.parquet"
 
@@ -155,9 +154,37 @@ def test_a_crop_cuts_targets_to_the_length_and_leaves_references_whole(tmp_path)
 
 def test_a_crop_longer_than_a_row_names_the_row(tmp_path):
     folder = published(tmp_path, clean_record("long", LONG), clean_record("short"))
-    with pytest.raises(ValidationError, match=r"\(short\): 5 frames; required: the 22 of num_frames") as error:
+    with pytest.raises(
+        ValidationError, match=r"\(short\): 5 frames; required: the 22 of num_frames or num_latent_t"
+    ) as error:
         PackedRef2VADataset(folder, DatasetSettings(num_frames=22))
     assert len(error.value.violations) == 1
+
+
+@pytest.mark.parametrize(("latents", "frames"), [(2, 5), (7, 22)])
+def test_a_crop_in_latent_frames_is_the_crop_in_frames(tmp_path, latents, frames):
+    folder = published(tmp_path, clean_record("a", LONG))
+    settings = [DatasetSettings(num_latent_t=latents), DatasetSettings(num_latent_t=latents, num_frames=frames)]
+    for document in (PackedRef2VADataset(folder, each)[0] for each in settings):
+        assert document.vae_latent.shape[1] == latents
+        assert document.audio_latent.shape[2] == round(frames / 24 * 40)
+        assert document.num_frames == frames
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ({"num_latent_t": 20}, r"num_latent_t: found 20, required is 5 \* n \+ 2 .*nearest: 17 or 22"),
+        ({"num_latent_t": 0}, "num_latent_t: found 0, required .*nearest: 2"),
+        (
+            {"num_latent_t": 37, "num_frames": 141},
+            "found 37 and 141, required is one length: 37 latent frames are 124 frames",
+        ),
+    ],
+)
+def test_latent_frames_off_the_lattice_or_of_another_length_are_refused(lengths, message):
+    with pytest.raises(ConfigError, match=message):
+        DatasetSettings(**lengths)
 
 
 @pytest.mark.parametrize("frames", [0, 4, 6, 130])
@@ -264,11 +291,10 @@ def test_loader_workers_read_what_the_process_itself_reads_in_the_samplers_order
         clean_record(f"w{number}", WIDE) for number in range(3)
     ]
     dataset = PackedRef2VADataset(published(tmp_path, *records))
-    schedule = Schedule(bucket_sizes=dataset.bucket_sizes, groups=2, seed=3)
-    sampler = BucketBatchSampler(schedule, rank=1, world_size=2)
-    sampler.start_at(2, 1)
+    sampler = BucketBatchSampler(dataset, seed=3, rank=1, world_size=2)
+    sampler.set_epoch(2)
     seen = list(DataLoader(dataset, batch_sampler=sampler, collate_fn=collate, num_workers=2))
-    numbers = group_order(schedule, 2, 1)[1:, 0].tolist()
+    numbers = global_order(Schedule(bucket_sizes=(5, 3), groups=2, seed=3), 2)[:, 1].tolist()
     assert [document.id for document in seen] == [dataset.index.rows[number].id for number in numbers]
     for document, number in zip(seen, numbers, strict=True):
         assert torch.equal(document.ref_visual_anchor, dataset[number].ref_visual_anchor)
@@ -280,7 +306,7 @@ def test_reading_batches_loads_no_encoder_no_decoder_and_no_framework(tmp_path):
 import json, sys
 from pathlib import Path
 from muvap_assets.ref2va.dataset import PackedRef2VADataset
-import muvap_assets.ref2va.torch_sampler
+import muvap_assets.ref2va.sampler
 PackedRef2VADataset(Path(sys.argv[1]))[0]
 print(json.dumps([name for name in ("diffusers", "transformers", "av", "cv2", "PIL", "dagster") if name in sys.modules]))
 """

