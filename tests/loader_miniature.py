@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import soundfile
 
-from muvap_assets.asd.corpora.original_csv import EXTENDED_COLUMNS as HEADER
+from muvap_assets.asd.ava_csv import EXTENDED_COLUMNS as HEADER
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.demo.corpus import draw_face
 

@@ -9,6 +9,7 @@ twice, short or long is refused, all of them in one message, and nothing is writ
 timestamps is matched by them, by exact decimal value (``2`` is ``2.0``); one that does not has its frames in order of
 time, as packs do.
 
+    >>> from muvap_assets.asd.ava_csv import AvaRow
     >>> rows = [
     ...     AvaRow("v", "0.04", "0,0,1,1", "SPEAKING_AUDIBLE", "v:1", "", "val.csv", 1),
     ...     AvaRow("v", "0.00", "0,0,1,1", "NOT_SPEAKING", "v:1", "", "val.csv", 2),
@@ -28,19 +29,17 @@ import uuid
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.ava_rows import (
+from muvap_assets.asd.ava_csv import (
     COLUMNS,
     LABELS,
     SCORE_COLUMN,
     SPEAKING,
-    AvaRow,
     AvaTable,
     parse_timestamp,
     read_table,
@@ -159,10 +158,10 @@ class GroundTruth:
 
 
 def read_ground_truth(paths: Path | Sequence[Path], *, labels_known: bool) -> GroundTruth:
-    """Read the official headerless table or a headered combined one; several files make one table, in their order.
+    """Read a CSV as :mod:`ava_csv` describes it, or each of a folder; several files make one table, in their order.
 
     Args:
-        paths: the file or files.
+        paths: the file or folder, or several of them.
         labels_known: false for a split that carries filler, as AVA's test split does: its labels are not looked at.
 
     Raises:
@@ -215,8 +214,6 @@ def read_predictions(path: Path, truth: GroundTruth) -> npt.NDArray[np.float64]:
             differs, or there is not exactly one row for each row of ``truth``.
     """
     table = read_table([path], labels=(SPEAKING,), with_scores=True)
-    if faults := [fault for row in table.rows if (fault := _score_fault(row))]:
-        raise ValidationError(path.name, faults)
     tracks = []
     for entity in table.places:
         rows = table.of_entity(entity)
@@ -226,17 +223,6 @@ def read_predictions(path: Path, truth: GroundTruth) -> npt.NDArray[np.float64]:
     if faults := _box_faults(table, truth.table):
         raise ValidationError(path.name, faults)
     return aligned.astype(np.float64)
-
-
-def _score_fault(row: AvaRow) -> Violation | None:
-    try:
-        finite = isfinite(float(row.score))
-    except ValueError:
-        finite = False
-    if finite:
-        return None
-    found, hint = repr(row.score), "Write the predictions again."
-    return row.violation(ViolationCode.ROW_MALFORMED, SCORE_COLUMN, found, "a finite number", hint)
 
 
 def _box_faults(predicted: AvaTable, annotated: AvaTable) -> list[Violation]:

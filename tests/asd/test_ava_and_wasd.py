@@ -390,8 +390,8 @@ def test_a11_another_label_is_refused_with_its_value(one):
     rows[3][6] = "MUMBLING"
     one.write_original(rows=rows)
     violation = only(judged(ava(one)))
-    assert (violation.code, violation.sample_id) == (V.LABEL_UNKNOWN, ENTITY)
-    assert violation.found == "label 'MUMBLING' (in 1 rows of train_orig.csv, the first is 5)"
+    assert (violation.code, violation.sample_id, violation.field) == (V.LABEL_UNKNOWN, ENTITY, "label")
+    assert (violation.source, violation.row, violation.found) == ("train_orig.csv", 5, "'MUMBLING'")
     one.loader.write_text(f"{ENTITY}\t25\t25\t{[3] * 25}\n")
     one.original.unlink()
     assert found(judged(ava(one))) == [(ENTITY, V.LABELS_INVALID)]

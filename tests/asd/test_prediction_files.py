@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from muvap_assets.asd import prediction_files
+from muvap_assets.asd.ava_csv import COLUMNS
 from muvap_assets.asd.ava_metric import ava_average_precision
-from muvap_assets.asd.ava_rows import COLUMNS
 from muvap_assets.asd.categories import Category, average_precision_by_category, categories_of, read_division
 from muvap_assets.asd.evaluation import lift
 from muvap_assets.asd.prediction_files import TrackScores, read_ground_truth, read_predictions, write_predictions
@@ -85,7 +85,9 @@ def test_a_written_file_reads_back_as_the_same_scores_without_new_ties(tmp_path,
 
 def test_a_combined_table_with_a_header_is_the_same_ground_truth(tmp_path, truth):
     header = (*COLUMNS[::-1], "label_id", "instance_id")
-    combined = write_csv(tmp_path / "val_orig.csv", [(*row[::-1], "1", row[7] + ":0") for row in ROWS], header)
+    ids = {"SPEAKING_AUDIBLE": "1", "SPEAKING_AND_AUDIBLE": "1", "NOT_SPEAKING": "0", "SPEAKING_NOT_AUDIBLE": "2"}
+    rows = [(*row[::-1], ids[row[6]], row[7] + ":0") for row in ROWS]
+    combined = write_csv(tmp_path / "val_orig.csv", rows, header)
     again = read_ground_truth(combined, labels_known=True)
     assert [row[:6] for row in again.table.rows] == [row[:6] for row in truth.table.rows]
     assert again.labels.tolist() == truth.labels.tolist()
@@ -194,17 +196,19 @@ def test_a_prediction_file_that_does_not_fit_is_refused(tmp_path, truth, change,
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([*ROWS, ("vidB", "2", *ROWS[1][2:])], "row 6 .*frame_timestamp: 2, and 2.00 on row 2 of t.csv"),
+        ([*ROWS, ("vidB", "2", *ROWS[1][2:])], "row 6 .*frame_timestamp: 2, and so on row 2 of t.csv"),
         ([*ROWS, ROWS[0][:7]], "row 6: 7 columns; required: 8"),
-        ([(*row, "1", "x") for row in ROWS], "row 1: 10 columns; required: 8"),
-        ([(*row, "0.5") for row in ROWS], "row 1: 9 columns; required: 8"),
+        ([(*row, "1", "x", "y") for row in ROWS], "row 1: 11 columns; required: the 8"),
+        ([(*row, "0.5") for row in ROWS], "row 1: 9 columns; required: the 8"),
+        ([(*ROWS[1], "1", "x")], "label_id: label NOT_SPEAKING with label_id '1'"),
+        ([ROWS[0], ("other", *ROWS[2][1:])], "row 2 .*video_id: video ids 'vidA' and 'other' for one entity"),
         ([("vidA", "soon", *ROWS[0][2:])], "frame_timestamp: 'soon'"),
         ([("vidA", "0", "left", *ROWS[0][3:])], "entity_box: 'left,0.20,3e-1,.4'"),
         ([(*ROWS[0][:6], "SINGING", A)], "label: 'SINGING'; required: one of SPEAKING_AUDIBLE, SPEAKING_AND_AUDIBLE"),
         ([("", *ROWS[0][1:])], "no video_id"),
-        ([(*COLUMNS[:7], "entity"), *ROWS], "no entity_id; required: video_id"),
+        ([(*COLUMNS[:7], "entity"), *ROWS], "8 columns, without entity_id; required: the 8"),
         ([(*COLUMNS, "label"), *[(*row, "x") for row in ROWS]], "label more than once"),
-        ([(*COLUMNS, "score"), *[(*row, "1") for row in ROWS]], "so these are predictions; required: ground truth"),
+        ([(*COLUMNS, "score"), *[(*row, "1") for row in ROWS]], "so these are predictions; required: annotations"),
         ([], "no rows"),
     ],
 )
@@ -220,7 +224,7 @@ def test_files_that_cannot_be_read_are_findings_and_not_tracebacks(tmp_path):
     entities = ["e", "e", '"e', "e", "e", "e", 'e"', "e"]
     lines = [f"v,{i}.00,0,0,1,1,NOT_SPEAKING,{entity}\n" for i, entity in enumerate(entities)]
     (tmp_path / "two.csv").write_text("".join(lines))
-    faults = {"absent": "unreadable", "latin": "utf-8", "quote": "unexpected end", "two": "row 3 goes on in the next"}
+    faults = {"absent": "cannot be read", "latin": "UTF-8", "quote": "unexpected end", "two": "row 3: not a row"}
     for name, message in faults.items():
         with pytest.raises(ValidationError, match=message):
             read_ground_truth(tmp_path / f"{name}.csv", labels_known=True)

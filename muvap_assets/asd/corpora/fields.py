@@ -121,6 +121,8 @@ def is_no_record(finding: Violation) -> bool:
 
 
 def _split(line: str, delimiter: str) -> list[str]:
+    if '"' not in line and len(line) <= csv.field_size_limit():
+        return line.rstrip("\r\n").split(delimiter)  # as the module does, in a fraction of its time
     with _FIELD_LIMIT:
         # The module's limit is one for the whole process, and below that of a long label list.
         before = csv.field_size_limit(MAX_FIELD_CHARACTERS) if len(line) > csv.field_size_limit() else None
