@@ -57,6 +57,7 @@ _CLASS_OF_ID = {"0": 0, "1": 1, "2": 0}
 _LABEL_AT = COLUMNS.index("label")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 _MAX_TIME_SEC = 10**9
+_MAX_LINE_CHARACTERS = 1_000_000
 _NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
 _NUMBER = re.compile(_NUMBER_PATTERN)
 _BOX = re.compile(rf"{_NUMBER_PATTERN}(,{_NUMBER_PATTERN}){{3}}")
@@ -119,7 +120,7 @@ class AvaReader:
         places: Sequence[int] | None = None
         width = 0
         try:
-            for number, fields in read_lines(path, self._files, ","):
+            for number, fields in read_lines(path, self._files, ",", _MAX_LINE_CHARACTERS):
                 if places is None:
                     names = self._names(path, fields)
                     if names is None:
