@@ -299,7 +299,9 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
             field="audio_path",
             found=f"the audio ends {clip.padded_samples / AUDIO_RATE_HZ:.3f} s before the faces, {share:.1%} of the clip",
             required=f"at most one frame ({float(frame_sec):.3f} s), and never more than {policy.max_missing_audio_share:.1%}",
-            hint=("Raise max_missing_audio_share or drop the row." if rejected else "Accepted; the rest will be silence.")
+            hint=(
+                "Raise max_missing_audio_share or drop the row." if rejected else "Accepted; the rest will be silence."
+            )
             + _rate_hint(row, clip.source_frames, audio_sec),
             severity=Severity.ERROR if rejected else Severity.WARNING,
         )

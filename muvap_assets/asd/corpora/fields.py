@@ -66,7 +66,8 @@ def read_lines(
 ) -> Iterator[tuple[int, list[str]]]:
     """Each non-blank line, split and unquoted, with its number; those that are no row go to ``findings``, one a line.
 
-    After a line of more than ``limit`` characters nothing is read. A file in UTF-16 or UTF-32 is one finding, and no line of it is read.
+    After a line of more than ``limit`` characters nothing is read. A file in UTF-16 or UTF-32 is one finding, and no line of
+    it is read.
 
     A row is a line: a field in quotes does not go on in the next one. Read across lines, a stray quotation mark would take
     every row up to the next stray one with it.
