@@ -242,7 +242,11 @@ class AvaReader:
             return None
         if row.label not in self.labels:
             required = f"one of {', '.join(self.labels)}"
-            hint = "Only these are known; inaudible speech counts as not speaking."
+            hint = (
+                "A prediction has this label in every row."
+                if self.scores
+                else "Only these are known; inaudible speech counts as not speaking."
+            )
             return row.violation(ViolationCode.LABEL_UNKNOWN, "label", short(row.label), required, hint)
         if label_id is None or self.scores or _CLASS_OF_ID.get(label_id.removesuffix(".0")) == LABELS[row.label]:
             return None

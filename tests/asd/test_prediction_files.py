@@ -261,6 +261,73 @@ def test_a_model_that_knows_the_labels_scores_one_all_the_way_to_the_official_fi
     assert (result.value, result.rows) == (pytest.approx(1.0, abs=0.03), 72)
 
 
+# --- tracks that were set aside -------------------------------------------------------------------------------------------
+
+
+def test_a_ground_truth_can_be_restricted_to_what_a_pack_holds_and_the_value_names_the_rows_left_out(truth):
+    held = truth.restricted_to([A])
+    assert [row.timestamp for row in held.table.rows] == ["0.04", "0.00", "0.08"]
+    result = held.average_precision(held.align(tracks()[1:]))
+    # One positive, of score 0.1, behind one row of 0.2: precision 1/2.
+    assert (result.value, result.rows, result.rows_left_out) == (0.5, 3, 2)
+    assert str(result) == "50.0000% (3 rows, 1 positive; 2 rows left out)"
+    assert str(truth.average_precision(truth.align(tracks()))).endswith("(5 rows, 2 positive)")
+
+
+def test_restricting_again_counts_all_rows_that_were_left_out(truth):
+    once = truth.restricted_to([A, B])
+    assert (once.left_out, len(once)) == ({}, 5)
+    assert once.restricted_to([B]).left_out == {"vidA": 3}
+
+
+def test_a_restricted_ground_truth_of_nothing_and_a_file_for_upload_of_one_are_refused(tmp_path, truth):
+    with pytest.raises(ValidationError, match="no row of these 1 entities"):
+        truth.restricted_to(["nobody"])
+    with pytest.raises(ValidationError, match="2 rows left out; required: all rows of the file"):
+        write_predictions(tmp_path / "upload.csv", truth.restricted_to([A]), tracks()[1:])
+    assert not (tmp_path / "upload.csv").exists()
+
+
+def test_rows_of_tracks_that_were_set_aside_get_a_stated_constant_and_only_if_it_is_asked_for(tmp_path, truth):
+    only_a = tracks()[1:]
+    with pytest.raises(ValidationError, match="restricted_to and missing_score"):
+        truth.align(only_a)
+    aligned = truth.align(only_a, missing_score=-0.25)
+    assert (aligned.tolist(), aligned.dtype) == (np.float32([0.1, -0.25, 0.0, 0.2, -0.25]).tolist(), np.float32)
+    write_predictions(tmp_path / "upload.csv", truth, only_a, missing_score=-0.25)
+    assert read_predictions(tmp_path / "upload.csv", truth).tolist() == pytest.approx(aligned.tolist(), abs=1e-7)
+    lines = (tmp_path / "upload.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "partial.csv").write_text("".join(line for line in lines if "vidA" in line))
+    partial = read_predictions(tmp_path / "partial.csv", truth, missing_score=-0.25)
+    assert partial.tolist() == pytest.approx(aligned.tolist(), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("given", "constant", "what"),
+    [
+        (tracks(a=(0.0, 0.1))[1:], 0.0, "2 scores"),
+        ([TrackScores(entity_id="nobody", scores=[1])], 0.0, "not in the ground truth"),
+        ([], 0.0, "no scores"),
+        (tracks()[1:], np.nan, "nan at 0"),
+        ([TrackScores(entity_id=A, scores=np.float16([0, 1, 2]))], 1e9, "inf at 0"),
+    ],
+)
+def test_a_constant_excuses_missing_tracks_alone(truth, given, constant, what):
+    with pytest.raises(ValidationError, match=what):
+        truth.align(given, missing_score=constant)
+
+
+def test_categories_of_a_restricted_ground_truth_name_their_own_rows_left_out(truth):
+    division = {Category.OPTIMAL_CONDITIONS: frozenset({"vidA"}), Category.SPEECH_IMPAIRMENT: frozenset({"vidB"})}
+    held = truth.restricted_to([A])
+    report = average_precision_by_category(held, held.align(tracks()[1:]), division)
+    assert {name: (value.rows, value.rows_left_out) for name, value in report.categories.items()} == {
+        "OC": (3, 0),
+        "SI": (0, 2),
+    }
+    assert report.overall.rows_left_out == 2
+
+
 # --- categories ---------------------------------------------------------------------------------------------------------
 
 NEW, OLD = ("OC", "SI", "FO", "HVN", "SS"), ("Interview", "Debate", "Podcast", "React", "Police")
