@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 import soundfile
 
-from muvap_assets.asd.corpora.original_csv import EXTENDED_COLUMNS as HEADER
+from muvap_assets.asd.ava_csv import EXTENDED_COLUMNS as HEADER
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.demo.corpus import draw_face
 
@@ -47,18 +47,20 @@ class Track:
 class Miniature:
     """A corpus below ``root``; a test overrides the one thing it is about, and breaks files by hand."""
 
-    def __init__(self, root, tracks, split="train", separator=":", recording_sec=None):
+    def __init__(self, root, tracks, split="train", separator=":", recording_sec=None, flat=False):
         self.root, self.tracks, self.split, self.separator = Path(root), tracks, split, separator
-        self.recording_sec = recording_sec
+        self.recording_sec, self.flat = recording_sec, flat
         self.recordings = {}
 
     def crops(self, track):
-        name = track.entity_id.replace(":", self.separator)
-        return self.root / "clips_videos" / self.split / track.video_id / name
+        return self._place("clips_videos", track, "")
 
     def wav(self, track):
-        name = track.entity_id.replace(":", self.separator)
-        return self.root / "clips_audios" / self.split / track.video_id / f"{name}.wav"
+        return self._place("clips_audios", track, ".wav")
+
+    def _place(self, folder, track, suffix):
+        video = "" if self.flat else track.video_id
+        return self.root / folder / self.split / video / f"{track.entity_id.replace(':', self.separator)}{suffix}"
 
     @property
     def loader(self):

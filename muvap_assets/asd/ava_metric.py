@@ -40,7 +40,7 @@ class AveragePrecision:
 
     ``value`` is in 0..1, or ``None`` where there are no positives and it is undefined. ``highest`` is what the official
     script prints if every tie falls well; it equals ``value`` unless ``tied_rows``, the rows that share their score with
-    another, mix positives and negatives.
+    another, mix positives and negatives. ``rows_left_out`` counts annotated rows that are not part of the table.
     """
 
     value: float | None
@@ -48,22 +48,27 @@ class AveragePrecision:
     rows: int
     positives: int
     tied_rows: int
+    rows_left_out: int = 0
 
     def __str__(self) -> str:
         """The value in percent, and what a reader has to know about it."""
+        left_out = f"; {self.rows_left_out} rows left out" if self.rows_left_out else ""
         if self.value is None or self.highest is None:
-            return f"undefined (no positives in {self.rows} rows)"
+            return f"undefined (no positives in {self.rows} rows{left_out})"
         ties = f", {self.tied_rows} tied, up to {self.highest:.4%}" if self.tied_rows else ""
-        return f"{self.value:.4%} ({self.rows} rows, {self.positives} positive{ties})"
+        return f"{self.value:.4%} ({self.rows} rows, {self.positives} positive{ties}{left_out})"
 
 
-def ava_average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike, *, labels_known: bool) -> AveragePrecision:
+def ava_average_precision(
+    labels: npt.ArrayLike, scores: npt.ArrayLike, *, labels_known: bool, rows_left_out: int = 0
+) -> AveragePrecision:
     """Average precision of ``scores`` against ``labels``, pooled over all rows.
 
     Args:
         labels: 0 or 1 [rows], 1 where the face speaks audibly.
         scores: real [rows], one a row, higher for speech.
         labels_known: whether ``labels`` are annotation; packs and ground truth carry it. AVA's test split has filler only.
+        rows_left_out: how many annotated rows ``labels`` lacks; named with the result.
 
     Raises:
         ValidationError: ``labels_known`` is false, labels are not 0 and 1, a score is not finite, or there is not one
@@ -87,6 +92,7 @@ def ava_average_precision(labels: npt.ArrayLike, scores: npt.ArrayLike, *, label
         rows=len(hits),
         positives=int(hits.sum()),
         tied_rows=int(sizes[sizes > 1].sum()),
+        rows_left_out=rows_left_out,
     )
 
 

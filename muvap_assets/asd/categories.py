@@ -118,17 +118,20 @@ def average_precision_by_category(
     Raises:
         ValidationError: labels are unknown, a score is not finite, or there is not one a row.
     """
-    labels, values = truth.labels, finite_scores(scores)
-    overall = ava_average_precision(labels, values, labels_known=truth.labels_known)
-    placed = {
-        video: categories_of(video, division) for video in dict.fromkeys(row.video_id for row in truth.table.rows)
-    }
+    values = finite_scores(scores)
+    videos = dict.fromkeys([*(row.video_id for row in truth.table.rows), *truth.left_out])
+    placed = {video: categories_of(video, division) for video in videos}
     categories = {}
     for category in division:
         inside = np.array([category in placed[row.video_id] for row in truth.table.rows], np.bool_)
-        categories[category] = ava_average_precision(labels[inside], values[inside], labels_known=truth.labels_known)
+        categories[category] = ava_average_precision(
+            truth.labels[inside],
+            values[inside],
+            labels_known=truth.labels_known,
+            rows_left_out=sum(count for video, count in truth.left_out.items() if category in placed[video]),
+        )
     return CategoryReport(
-        overall=overall,
+        overall=truth.average_precision(values),
         categories=categories,
         unlisted=tuple(video for video, listed in placed.items() if not listed),
         shared=tuple(video for video, listed in placed.items() if len(listed) > 1),

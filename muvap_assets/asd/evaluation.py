@@ -11,7 +11,7 @@ A worked example, from the model to average precision:
         native = lift(model(sample), len(sample.labels), sample.source_fps)
         tracks.append(TrackScores(entity_id=sample.entry.sample_id, scores=native))
     write_predictions(Path("upload.csv"), truth, tracks)
-    print(ava_average_precision(truth.labels, truth.align(tracks), labels_known=truth.labels_known))
+    print(truth.average_precision(truth.align(tracks)))
 
 ``ava_metric.py`` holds the metric, ``prediction_files.py`` ground truth and official files, ``categories.py`` the
 report by category.

@@ -7,6 +7,7 @@ from the rate, at which neighbours lie ``1 / source_fps`` apart, give or take wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -14,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.contract import ClipRow
-from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.asd.timeline import FrameRate, usual_rates
 from muvap_assets.errors import Severity, Violation, ViolationCode
 from muvap_assets.media.faces import stamp_gaps
 
 NAME_TOLERANCE_USEC = 5_000
 """Crops are named with two decimals: a name may lie this far from the time it was made from."""
+
+_GRID_SEC = Fraction(2 * NAME_TOLERANCE_USEC, 1_000_000)
 
 _SHOWN = 5
 _HINT = "Never trimmed or padded, since every later label would shift: extract the track again or drop the row."
@@ -40,12 +43,38 @@ def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
         return []
     if annotated is not None and len(annotated) == len(row.labels):
         found = _against_annotation(row, names, times, annotated)
-        gaps = _gaps(row, annotated, [f"{time / 1e6:.2f}" for time in annotated.tolist()], "the annotation")
+        gaps = _gaps(row, annotated, [f"{time / 1e6:.2f}" for time in annotated.tolist()], "the annotation leaves")
     else:
         found = _against_count(row, names, times)
-        gaps = _gaps(row, times, names, "the crops")
+        gaps = _gaps(row, times, names, "the crops leave")
     problems = [*found, *gaps]
+    hint = _coarse_names(row, names) or _rate_hint(row, times)
+    problems = [replace(problem, hint=problem.hint + hint) for problem in problems]
     return problems or list(_other_rate(row, times))
+
+
+def _coarse_names(row: ClipRow, names: Sequence[str]) -> str:
+    """What is wrong with times of two decimals at a rate that they cannot name the frames of."""
+    limit = Fraction(1_000_000, 2 * NAME_TOLERANCE_USEC)
+    if row.source_fps.value <= limit or any(len(name.rpartition(".")[0].partition(".")[2]) > 2 for name in names):
+        return ""
+    return (
+        f" Or rather name the crops by number or with more decimals: two decimals name at most {limit} frames a second, and at "
+        f"{row.source_fps.text} some were written over others."
+    )
+
+
+def _rate_hint(row: ClipRow, times: npt.NDArray[np.int64]) -> str:
+    """A wrong rate makes every step a gap, or every crop one too many: the rates on whose grid all times are."""
+    steps = np.arange(len(times)) * 1e6
+    fit = [
+        rate
+        for rate in usual_rates(len(times) - 1, Fraction(int(times[-1] - times[0]), 1_000_000), _GRID_SEC)
+        if np.abs(times - times[0] - steps / float(rate)).max() <= _GRID_SEC * 1_000_000
+    ]
+    if not fit or any(rate.value == row.source_fps.value for rate in fit):
+        return ""
+    return f" Or source_fps is wrong: {' or '.join(rate.text for rate in fit)} would fit."
 
 
 def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Violation]:
@@ -55,7 +84,7 @@ def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Violation]:
     numbers = np.array([int(name.partition(".")[0]) for name in names], np.int64)
     gaps = stamp_gaps(names)
     if gaps:
-        yield _gap(row, "the crops", gaps, "crops numbered without a break")
+        yield _gap(row, "the crops leave", gaps, "crops numbered without a break")
     step = int(np.median(np.diff(numbers)))
     # Milliseconds of the track's rate are no frame numbers.
     if step > 1 and abs(step - 1000 / row.source_fps.value) > 1:
@@ -158,7 +187,7 @@ def _gap(row: ClipRow, whose: str, gaps: Sequence[tuple[str, str]], required: st
     shown = ", ".join(f"between {earlier!r} and {later!r}" for earlier, later in gaps[:_SHOWN])
     more = f" and {len(gaps) - _SHOWN} more" if len(gaps) > _SHOWN else ""
     hint = "Frames were lost, or the track is two: extract it again, or split it with a start of its own each."
-    return _fault(row, ViolationCode.FRAME_GAP, f"{whose} leave out frames {shown}{more}", required, hint)
+    return _fault(row, ViolationCode.FRAME_GAP, f"{whose} out frames {shown}{more}", required, hint)
 
 
 def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Violation]:

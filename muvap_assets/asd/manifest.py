@@ -38,6 +38,7 @@ from muvap_assets.asd.manifest_files import (
     write_rows,
     write_tsv,
 )
+from muvap_assets.asd.timeline import usual_rates
 from muvap_assets.asd.video_rows import open_video_rows
 from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
 from muvap_assets.media.audio import AudioProbe, probe_audio, scale_fault
@@ -48,6 +49,7 @@ from muvap_assets.threads import thread_pool
 
 _HOLES_TOLD_SEC = Fraction(1, 24)  # a lost packet, no hole
 _OFFSET_TOLD_SEC = Fraction(1, 1000)
+_SAME_LENGTH_SEC = Fraction(2, AUDIO_RATE_HZ)
 
 MANIFEST_CODE_VERSION = "1"
 
@@ -280,7 +282,8 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
             field="start_sec",
             found=f"none given, and the audio lasts {float(audio_sec):.3f} s while the faces last {float(faces_sec):.3f} s",
             required="the clip's start on the recording",
-            hint="It cannot be recovered from the rate and the labels: take it from the corpus, or cut the audio to the clip.",
+            hint="It cannot be recovered from the rate and the labels: take it from the corpus, or cut the audio to the clip."
+            + _rate_hint(row, clip.source_frames, audio_sec),
         )
     elif clip.padded_samples == clip.audio_samples:
         yield Violation(
@@ -304,9 +307,10 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
             field="audio_path",
             found=f"the audio {found}, {float(share):.1%} of the clip",
             required=f"at most {allowed}, and never more than {policy.max_missing_audio_share:.1%}",
-            hint="Raise max_missing_audio_share or drop the row."
-            if rejected
-            else "Accepted; the rest will be silence.",
+            hint=(
+                "Raise max_missing_audio_share or drop the row." if rejected else "Accepted; the rest will be silence."
+            )
+            + _rate_hint(row, clip.source_frames, audio_sec),
             severity=Severity.ERROR if rejected else Severity.WARNING,
         )
 
@@ -317,6 +321,15 @@ def _lost_sec(clip: Clip, probe: AudioProbe) -> Fraction:
     stop = start + clip.source_frames / clip.source_fps.value
     spans = ((Fraction(first, probe.rate_hz), Fraction(first + count, probe.rate_hz)) for first, count in probe.holes)
     return sum((max(Fraction(0), min(stop, end) - max(start, begin)) for begin, end in spans), Fraction(0))
+
+
+def _rate_hint(row: ClipRow, frames: int, audio_sec: Fraction) -> str:
+    """A wrong rate looks like audio of another length: the rates at which the faces last as long as audio cut to them."""
+    if row.start_sec is None:
+        for shown, how in ((frames, "exactly"), (frames - 1, "to one frame, which the usual cut leaves out")):
+            if rates := usual_rates(shown, audio_sec, _SAME_LENGTH_SEC):
+                return f" Or source_fps is wrong: {' or '.join(rate.text for rate in rates)} would fit {how}."
+    return ""
 
 
 def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], list[Violation]]:

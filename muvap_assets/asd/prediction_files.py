@@ -5,10 +5,12 @@
     predictions.csv  ◄── write_predictions ─────────────────────────┘     read_predictions is its mirror
 
 Each row of the ground truth gets exactly one score, and each score one row: an entity that is missing, unknown, scored
-twice, short or long is refused, all of them in one message, and nothing is written. A track that names its frames'
-timestamps is matched by them, by exact decimal value (``2`` is ``2.0``); one that does not has its frames in order of
-time, as packs do.
+twice, short or long is refused, all of them in one message, and nothing is written. Where tracks were set aside, the ground
+truth is restricted to the others, or their rows get a constant; neither happens unless it is asked for. A track that names
+its frames' timestamps is matched by them, by exact decimal value (``2`` is ``2.0``); one that does not has its frames in
+order of time, as packs do.
 
+    >>> from muvap_assets.asd.ava_csv import AvaRow
     >>> rows = [
     ...     AvaRow("v", "0.04", "0,0,1,1", "SPEAKING_AUDIBLE", "v:1", "", "val.csv", 1),
     ...     AvaRow("v", "0.00", "0,0,1,1", "NOT_SPEAKING", "v:1", "", "val.csv", 2),
@@ -25,26 +27,26 @@ from __future__ import annotations
 
 import csv
 import uuid
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from math import isfinite
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.ava_rows import (
+from muvap_assets.asd.ava_csv import (
     COLUMNS,
     LABELS,
     SCORE_COLUMN,
     SPEAKING,
-    AvaRow,
     AvaTable,
     parse_timestamp,
     read_table,
 )
+from muvap_assets.asd.ava_metric import AveragePrecision, ava_average_precision
 from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.errors import ValidationError, Violation, ViolationCode
 
@@ -67,10 +69,14 @@ class TrackScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GroundTruth:
-    """Annotated rows in the order of their file. ``labels_known`` is false where the file carries filler."""
+    """Annotated rows in the order of their file.
+
+    ``labels_known`` is false where the file carries filler. ``left_out`` counts the rows that the table lacks, by video.
+    """
 
     table: AvaTable
     labels_known: bool
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.table)
@@ -80,8 +86,41 @@ class GroundTruth:
         """uint8 [rows], 1 where the face speaks audibly; 0 for labels outside the vocabulary, which filler may have."""
         return np.array([LABELS.get(row.label, 0) for row in self.table.rows], np.uint8)
 
-    def align(self, tracks: Iterable[TrackScores]) -> npt.NDArray[np.floating[Any]]:
+    def restricted_to(self, entity_ids: Iterable[str]) -> GroundTruth:
+        """The rows of these entities alone, such as those a pack holds; ``left_out`` of the result counts the others.
+
+        A value on fewer rows is not the official one: it says so wherever it is printed.
+
+        Raises:
+            ValidationError: it has no row of any of them.
+        """
+        held = set(entity_ids)
+        rows = [row for row in self.table.rows if row.entity_id in held]
+        if not rows:
+            found, hint = (
+                f"no row of these {len(held)} entities",
+                "Ids are compared exactly: is this the split of the pack?",
+            )
+            code, required = ViolationCode.COUNT_MISMATCH, "at least one"
+            raise ValidationError("ground truth", [Violation(code=code, found=found, required=required, hint=hint)])
+        others = Counter(row.video_id for row in self.table.rows if row.entity_id not in held)
+        return replace(self, table=AvaTable.of(rows), left_out=Counter(self.left_out) + others)
+
+    def average_precision(self, scores: npt.ArrayLike) -> AveragePrecision:
+        """The official metric over all rows, for one score a row, [rows]; see :func:`ava_metric.ava_average_precision`."""
+        return ava_average_precision(
+            self.labels, scores, labels_known=self.labels_known, rows_left_out=sum(self.left_out.values())
+        )
+
+    def align(
+        self, tracks: Iterable[TrackScores], *, missing_score: float | None = None
+    ) -> npt.NDArray[np.floating[Any]]:
         """One score a row, [rows], in the order of the rows.
+
+        Args:
+            tracks: one for each entity, in any order.
+            missing_score: what every row of an entity without a track gets; without it such an entity is refused. State it
+                beside the result: these rows are ties.
 
         Raises:
             ValidationError: an entity is missing, unknown, given twice or of another length, a timestamp has no row, or
@@ -96,10 +135,14 @@ class GroundTruth:
             violations += faults
             if not faults:
                 placed.append((self._places_of(track), finite_scores(track.scores)))
-        violations += self._unscored(given)
+        if missing_score is None or not given:
+            violations += self._unscored(given)
         if violations:
             raise ValidationError("scores for the ground truth", violations)
-        aligned = np.empty(len(self), np.result_type(*(scores for _, scores in placed)) if placed else np.float64)
+        dtype = np.result_type(*(scores for _, scores in placed)) if placed else np.float64
+        with np.errstate(over="ignore"):  # what becomes infinite in the dtype of the scores is refused as such
+            aligned = np.full(len(self), missing_score or 0, dtype)
+        finite_scores(aligned[:1], "missing_score")
         for places, scores in placed:
             aligned[places] = scores
         return aligned
@@ -150,7 +193,7 @@ class GroundTruth:
         return None
 
     def _unscored(self, given: Collection[str]) -> list[Violation]:
-        hint = "Score every track; one left out must not move the others."
+        hint = "Score every track; where some were set aside, see restricted_to and missing_score."
         return [
             _violation(ViolationCode.COUNT_MISMATCH, entity, "no scores", f"{len(rows)}, one a row", hint)
             for entity, rows in self.table.places.items()
@@ -159,10 +202,10 @@ class GroundTruth:
 
 
 def read_ground_truth(paths: Path | Sequence[Path], *, labels_known: bool) -> GroundTruth:
-    """Read the official headerless table or a headered combined one; several files make one table, in their order.
+    """Read a CSV as :mod:`ava_csv` describes it, or each of a folder; several files make one table, in their order.
 
     Args:
-        paths: the file or files.
+        paths: the file or folder, or several of them.
         labels_known: false for a split that carries filler, as AVA's test split does: its labels are not looked at.
 
     Raises:
@@ -174,7 +217,14 @@ def read_ground_truth(paths: Path | Sequence[Path], *, labels_known: bool) -> Gr
     return GroundTruth(table=table, labels_known=labels_known)
 
 
-def write_predictions(path: Path, truth: GroundTruth, tracks: Iterable[TrackScores], *, header: bool = False) -> None:
+def write_predictions(
+    path: Path,
+    truth: GroundTruth,
+    tracks: Iterable[TrackScores],
+    *,
+    header: bool = False,
+    missing_score: float | None = None,
+) -> None:
     """Write the official prediction file: the rows of ``truth`` in their order and text, label SPEAKING_AUDIBLE, a score.
 
     Scores are written with the fewest digits that read back as the same number of their dtype. The file is replaced in
@@ -185,11 +235,18 @@ def write_predictions(path: Path, truth: GroundTruth, tracks: Iterable[TrackScor
         truth: the rows; labels may be unknown.
         tracks: one for each entity, in any order.
         header: with a first line of names, as training code reads it; without, for upload.
+        missing_score: see :meth:`GroundTruth.align`.
 
     Raises:
-        ValidationError: not exactly one finite score a row, as :meth:`GroundTruth.align` says; nothing is written then.
+        ValidationError: not exactly one finite score a row, as :meth:`GroundTruth.align` says, or the ground truth was
+            restricted; nothing is written then.
     """
-    scores = truth.align(tracks).astype(str).tolist()
+    if truth.left_out:
+        found = f"a ground truth with {sum(truth.left_out.values())} rows left out"
+        required, hint = "all rows of the file", "Give missing_score for the tracks that were set aside."
+        code = ViolationCode.COUNT_MISMATCH
+        raise ValidationError(path.name, [Violation(code=code, found=found, required=required, hint=hint)])
+    scores = truth.align(tracks, missing_score=missing_score).astype(str).tolist()
     scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
         with scratch.open("w", encoding="utf-8", newline="") as stream:
@@ -205,38 +262,26 @@ def write_predictions(path: Path, truth: GroundTruth, tracks: Iterable[TrackScor
         scratch.unlink(missing_ok=True)
 
 
-def read_predictions(path: Path, truth: GroundTruth) -> npt.NDArray[np.float64]:
+def read_predictions(path: Path, truth: GroundTruth, *, missing_score: float | None = None) -> npt.NDArray[np.float64]:
     """Scores of a prediction file, float64 [rows], in the order of the ground truth; the mirror of the writer.
 
     Headered or not, in any order. Rows are matched by entity and exact timestamp, and boxes have to agree to 1e-9.
+    ``missing_score`` is for entities without a row, see :meth:`GroundTruth.align`.
 
     Raises:
         ValidationError: the file is malformed, a label is another than SPEAKING_AUDIBLE, a score is not finite, a box
             differs, or there is not exactly one row for each row of ``truth``.
     """
     table = read_table([path], labels=(SPEAKING,), with_scores=True)
-    if faults := [fault for row in table.rows if (fault := _score_fault(row))]:
-        raise ValidationError(path.name, faults)
     tracks = []
     for entity in table.places:
         rows = table.of_entity(entity)
         scores, timestamps = [float(row.score) for row in rows], [row.timestamp for row in rows]
         tracks.append(TrackScores(entity_id=entity, scores=scores, timestamps=timestamps))
-    aligned = truth.align(tracks)
+    aligned = truth.align(tracks, missing_score=missing_score)
     if faults := _box_faults(table, truth.table):
         raise ValidationError(path.name, faults)
     return aligned.astype(np.float64)
-
-
-def _score_fault(row: AvaRow) -> Violation | None:
-    try:
-        finite = isfinite(float(row.score))
-    except ValueError:
-        finite = False
-    if finite:
-        return None
-    found, hint = repr(row.score), "Write the predictions again."
-    return row.violation(ViolationCode.ROW_MALFORMED, SCORE_COLUMN, found, "a finite number", hint)
 
 
 def _box_faults(predicted: AvaTable, annotated: AvaTable) -> list[Violation]:

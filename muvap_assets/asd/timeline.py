@@ -73,6 +73,21 @@ def _text_of(rate: Fraction | int | float | str) -> str:
     return str(rate).strip()
 
 
+USUAL_RATES = tuple(
+    FrameRate.parse(text)
+    for text in (
+        *("12.5", "15", "23.976", "24000/1001", "24", "25", "29.97", "30000/1001", "30", "48", "50"),
+        *("59.94", "60000/1001", "60", "90", "100", "119.88", "120000/1001", "120"),
+    )
+)
+"""Rates that cameras and their files have, as they are written."""
+
+
+def usual_rates(frames: int, seconds: Fraction, tolerance: Fraction) -> list[FrameRate]:
+    """The usual rates at which ``frames`` last ``seconds``, to within ``tolerance`` seconds."""
+    return [rate for rate in USUAL_RATES if frames > 0 and abs(frames / rate.value - seconds) <= tolerance]
+
+
 def model_frame_count(source_frames: int, source_fps: RateLike, model_fps: RateLike = MODEL_FPS) -> int:
     """Number of complete model intervals in a track of ``source_frames`` native frames.
 

@@ -231,8 +231,11 @@ def test_a04_a_hole_in_a_track_is_refused_although_the_counts_agree(tmp_path, an
         type(track).times = kept
     violation = judged(ava(corpus)).violations[0]
     assert violation.code is V.FRAME_GAP
-    shown = "'902.36' and '903.04'" if annotated else "'902.36.jpg' and '903.04.jpg'"
-    assert violation.found.endswith(f"leave out frames between {shown}")
+    assert violation.found == (
+        "the annotation leaves out frames between '902.36' and '903.04'"
+        if annotated
+        else "the crops leave out frames between '902.36.jpg' and '903.04.jpg'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,6 +265,42 @@ def test_a07_crops_numbered_in_steps_are_told_where_the_steps_are_no_millisecond
     for i, crop in enumerate(sorted(folder.iterdir())):
         crop.rename(folder / f"{step * i:05}.jpg")
     assert [violation.code for violation in judged(as_tsv(one)).violations] == told
+
+
+@pytest.mark.parametrize(
+    ("true", "declared", "code", "rates"),
+    [
+        ("25", "50", V.FRAME_GAP, "25"),
+        ("50", "12.5", V.FRAME_CROWDED, "50"),
+        ("30", "60", V.FRAME_GAP, "29.97 or 30000/1001 or 30"),  # names of two decimals do not tell these apart
+    ],
+)
+@pytest.mark.parametrize("annotated", [True, False])
+def test_a07_a_rate_that_makes_every_step_a_fault_is_said_to_be_wrong(tmp_path, true, declared, code, rates, annotated):
+    corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, true, 60)]).write()
+    corpus.loader.write_text(corpus.loader.read_text().replace(f"\t{true}\t[", f"\t{declared}\t["))
+    if annotated:
+        corpus.write_original()
+    hints = [violation.hint for violation in judged(ava(corpus)).violations if violation.code is code]
+    if annotated and code is V.FRAME_CROWDED:  # each crop is at its annotated time
+        assert not hints
+    else:
+        assert [hint.endswith(f"Or source_fps is wrong: {rates} would fit.") for hint in hints] == [True]
+
+
+def test_a04_a_lost_crop_is_not_said_to_be_a_wrong_rate(one):
+    (one.crops(one.tracks[0]) / "902.48.jpg").unlink()
+    assert not [v for v in judged(ava(one)).violations if "source_fps is wrong" in v.hint]
+
+
+def test_crops_of_two_decimals_at_120_fps_are_said_to_have_replaced_one_another(tmp_path):
+    corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, "120", 60)]).write()
+    violation = judged(ava(corpus)).violations[0]
+    assert violation.code is V.LABEL_COUNT_MISMATCH
+    assert "labels has 60 entries, faces has 50 frames" in violation.found
+    assert violation.hint.endswith(
+        "two decimals name at most 100 frames a second, and at 120 some were written over others."
+    )
 
 
 def test_a07_a_tsv_is_told_too_that_its_rate_is_not_that_of_the_crops(tmp_path):
@@ -390,8 +429,8 @@ def test_a11_another_label_is_refused_with_its_value(one):
     rows[3][6] = "MUMBLING"
     one.write_original(rows=rows)
     violation = only(judged(ava(one)))
-    assert (violation.code, violation.sample_id) == (V.LABEL_UNKNOWN, ENTITY)
-    assert violation.found == "label 'MUMBLING' (in 1 rows of train_orig.csv, the first is 5)"
+    assert (violation.code, violation.sample_id, violation.field) == (V.LABEL_UNKNOWN, ENTITY, "label")
+    assert (violation.source, violation.row, violation.found) == ("train_orig.csv", 5, "'MUMBLING'")
     one.loader.write_text(f"{ENTITY}\t25\t25\t{[3] * 25}\n")
     one.original.unlink()
     assert found(judged(ava(one))) == [(ENTITY, V.LABELS_INVALID)]
@@ -513,6 +552,57 @@ def test_a14_two_entities_that_become_one_path_are_both_refused(tmp_path):
     report = judged(ava(corpus))
     assert set(found(report)) == {(t.entity_id, V.ENTITY_PATH_SHARED) for t in tracks}
     assert not report.clips
+
+
+# --- without folders of videos, as the converters of ASC and UniTalk leave it ---------------------------------------------
+
+
+@pytest.mark.parametrize("separator", [":", "_"])
+@pytest.mark.parametrize("annotated", [True, False])
+def test_a_layout_without_folders_of_videos_gives_the_same_pack_and_says_that_it_was_found(
+    tmp_path, separator, annotated
+):
+    tracks = [Track(f"{VIDEO}_0960_1020:{i}", VIDEO, "25", 20 + i) for i in range(3)]
+    packs = {}
+    for flat in (False, True):
+        corpus = Miniature(tmp_path / f"flat_{flat}", tracks, separator=separator, flat=flat).write()
+        if annotated:
+            corpus.write_original()
+        layout, packs[flat] = packed(ava(corpus), tmp_path / f"data_{flat}")
+        provenance = json.loads((layout.asd_manifest("c").current / "provenance.json").read_text())
+        said = {"without_video_folder": {"audio": 3, "faces": 3}} if flat else {}
+        assert {key: provenance["corpus"][key] for key in provenance["corpus"] if "folder" in key} == said
+        assert {clip.video_id for clip in read_manifest(layout.asd_manifest("c").current)} == {VIDEO}
+    for name in ("faces.npy", "labels.npy", "audio.npy", "index.json"):
+        first, second = (packs[flat].path / "shard-000000" / name for flat in (False, True))
+        assert first.read_bytes() == second.read_bytes()
+
+
+def test_faces_and_sound_may_have_different_layouts(tmp_path):
+    corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO)], flat=True)
+    corpus.write_crops(corpus.tracks[0])
+    corpus.flat = False
+    corpus.write_wav(corpus.tracks[0])
+    corpus.write_loader()
+    report = judged(ava(corpus))
+    assert not report.violations
+    assert report.notes["without_video_folder"] == {"faces": 1, "audio": 0}
+
+
+@pytest.mark.parametrize("part", ["crops", "wav"])
+def test_a_track_that_is_there_in_both_layouts_is_refused(one, part):
+    both = Miniature(one.root, one.tracks, flat=True)
+    getattr(both, f"write_{part}")(one.tracks[0])
+    violation = only(judged(ava(one)))
+    assert (violation.code, violation.sample_id) == (V.ENTITY_PATH_AMBIGUOUS, ENTITY)
+    assert violation.found.endswith("and the same name outside the video's folder are there")
+
+
+def test_a_video_named_as_its_entity_is_not_taken_for_the_other_layout(tmp_path):
+    corpus = Miniature(tmp_path / "ava", [Track("talk", "talk")]).write()
+    report = judged(ava(corpus))
+    assert not report.violations
+    assert report.clips[0].visual_path == "clips_videos/train/talk/talk"
 
 
 # --- A17, A18, A23, A24, and everything at once ---------------------------------------------------------------------------

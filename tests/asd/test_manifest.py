@@ -70,6 +70,43 @@ def test_a24_a_whole_recording_without_start_sec_is_rejected_with_both_durations
     assert "lasts 30.000 s while the faces last 1.000 s" in report.violations[0].found
 
 
+@pytest.mark.parametrize(
+    ("declared", "samples", "code", "hint"),
+    [
+        ("50", 16_000, ViolationCode.START_SEC_REQUIRED, "Or source_fps is wrong: 25 would fit exactly."),
+        ("30", 16_000, ViolationCode.START_SEC_REQUIRED, "Or source_fps is wrong: 25 would fit exactly."),
+        (
+            "25",
+            round(25 * 1001 / 24000 * 16_000) * 2,
+            ViolationCode.START_SEC_REQUIRED,
+            "or cut the audio to the clip.",
+        ),
+        ("12.5", 16_000, ViolationCode.AUDIO_SHORT, "Or source_fps is wrong: 25 would fit exactly."),
+        ("12.5", 15_360, ViolationCode.AUDIO_SHORT, "25 would fit to one frame, which the usual cut leaves out."),
+        (
+            "15",
+            round(25 * 1001 / 30000 * 16_000),
+            ViolationCode.AUDIO_SHORT,
+            "wrong: 29.97 or 30000/1001 would fit exactly.",
+        ),
+        ("12.5", 14_000, ViolationCode.AUDIO_SHORT, "Raise max_missing_audio_share or drop the row."),
+    ],
+)
+def test_a_rate_that_is_wrong_is_said_with_the_one_at_which_faces_and_audio_are_of_one_length(
+    corpus, declared, samples, code, hint
+):
+    corpus.row("a", audio_path=corpus.wav("a.wav", samples), source_fps=declared)
+    (violation,) = check(corpus).violations
+    assert violation.code is code
+    assert violation.hint.endswith(hint)
+
+
+def test_no_other_rate_is_offered_where_a_start_is_given(corpus):
+    corpus.row("a", source_fps="12.5", start_sec="0")
+    (violation,) = check(corpus).violations
+    assert violation.hint == "Raise max_missing_audio_share or drop the row."
+
+
 @pytest.mark.parametrize(("samples", "accepted"), [(16_000 + 640 + 320, True), (16_000 + 640 + 321, False)])
 def test_clip_local_audio_may_outlast_the_faces_by_a_frame_and_the_stated_tolerance(corpus, samples, accepted):
     corpus.row("a", audio_path=corpus.wav("a.wav", samples))

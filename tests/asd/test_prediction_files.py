@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from muvap_assets.asd import prediction_files
+from muvap_assets.asd.ava_csv import COLUMNS
 from muvap_assets.asd.ava_metric import ava_average_precision
-from muvap_assets.asd.ava_rows import COLUMNS
 from muvap_assets.asd.categories import Category, average_precision_by_category, categories_of, read_division
 from muvap_assets.asd.evaluation import lift
 from muvap_assets.asd.prediction_files import TrackScores, read_ground_truth, read_predictions, write_predictions
@@ -85,7 +85,9 @@ def test_a_written_file_reads_back_as_the_same_scores_without_new_ties(tmp_path,
 
 def test_a_combined_table_with_a_header_is_the_same_ground_truth(tmp_path, truth):
     header = (*COLUMNS[::-1], "label_id", "instance_id")
-    combined = write_csv(tmp_path / "val_orig.csv", [(*row[::-1], "1", row[7] + ":0") for row in ROWS], header)
+    ids = {"SPEAKING_AUDIBLE": "1", "SPEAKING_AND_AUDIBLE": "1", "NOT_SPEAKING": "0", "SPEAKING_NOT_AUDIBLE": "2"}
+    rows = [(*row[::-1], ids[row[6]], row[7] + ":0") for row in ROWS]
+    combined = write_csv(tmp_path / "val_orig.csv", rows, header)
     again = read_ground_truth(combined, labels_known=True)
     assert [row[:6] for row in again.table.rows] == [row[:6] for row in truth.table.rows]
     assert again.labels.tolist() == truth.labels.tolist()
@@ -194,17 +196,19 @@ def test_a_prediction_file_that_does_not_fit_is_refused(tmp_path, truth, change,
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([*ROWS, ("vidB", "2", *ROWS[1][2:])], "row 6 .*frame_timestamp: 2, and 2.00 on row 2 of t.csv"),
+        ([*ROWS, ("vidB", "2", *ROWS[1][2:])], "row 6 .*frame_timestamp: 2, and so on row 2 of t.csv"),
         ([*ROWS, ROWS[0][:7]], "row 6: 7 columns; required: 8"),
-        ([(*row, "1", "x") for row in ROWS], "row 1: 10 columns; required: 8"),
-        ([(*row, "0.5") for row in ROWS], "row 1: 9 columns; required: 8"),
+        ([(*row, "1", "x", "y") for row in ROWS], "row 1: 11 columns; required: the 8"),
+        ([(*row, "0.5") for row in ROWS], "row 1: 9 columns; required: the 8"),
+        ([(*ROWS[1], "1", "x")], "label_id: label NOT_SPEAKING with label_id '1'"),
+        ([ROWS[0], ("other", *ROWS[2][1:])], "row 2 .*video_id: video ids 'vidA' and 'other' for one entity"),
         ([("vidA", "soon", *ROWS[0][2:])], "frame_timestamp: 'soon'"),
         ([("vidA", "0", "left", *ROWS[0][3:])], "entity_box: 'left,0.20,3e-1,.4'"),
         ([(*ROWS[0][:6], "SINGING", A)], "label: 'SINGING'; required: one of SPEAKING_AUDIBLE, SPEAKING_AND_AUDIBLE"),
         ([("", *ROWS[0][1:])], "no video_id"),
-        ([(*COLUMNS[:7], "entity"), *ROWS], "no entity_id; required: video_id"),
+        ([(*COLUMNS[:7], "entity"), *ROWS], "8 columns, without entity_id; required: the 8"),
         ([(*COLUMNS, "label"), *[(*row, "x") for row in ROWS]], "label more than once"),
-        ([(*COLUMNS, "score"), *[(*row, "1") for row in ROWS]], "so these are predictions; required: ground truth"),
+        ([(*COLUMNS, "score"), *[(*row, "1") for row in ROWS]], "so these are predictions; required: annotations"),
         ([], "no rows"),
     ],
 )
@@ -220,7 +224,7 @@ def test_files_that_cannot_be_read_are_findings_and_not_tracebacks(tmp_path):
     entities = ["e", "e", '"e', "e", "e", "e", 'e"', "e"]
     lines = [f"v,{i}.00,0,0,1,1,NOT_SPEAKING,{entity}\n" for i, entity in enumerate(entities)]
     (tmp_path / "two.csv").write_text("".join(lines))
-    faults = {"absent": "unreadable", "latin": "utf-8", "quote": "unexpected end", "two": "row 3 goes on in the next"}
+    faults = {"absent": "cannot be read", "latin": "UTF-8", "quote": "unexpected end", "two": "row 3: not a row"}
     for name, message in faults.items():
         with pytest.raises(ValidationError, match=message):
             read_ground_truth(tmp_path / f"{name}.csv", labels_known=True)
@@ -255,6 +259,73 @@ def test_a_model_that_knows_the_labels_scores_one_all_the_way_to_the_official_fi
     assert scores.tolist() == truth.align(given).tolist()
     result = ava_average_precision(truth.labels, scores, labels_known=truth.labels_known)
     assert (result.value, result.rows) == (pytest.approx(1.0, abs=0.03), 72)
+
+
+# --- tracks that were set aside -------------------------------------------------------------------------------------------
+
+
+def test_a_ground_truth_can_be_restricted_to_what_a_pack_holds_and_the_value_names_the_rows_left_out(truth):
+    held = truth.restricted_to([A])
+    assert [row.timestamp for row in held.table.rows] == ["0.04", "0.00", "0.08"]
+    result = held.average_precision(held.align(tracks()[1:]))
+    # One positive, of score 0.1, behind one row of 0.2: precision 1/2.
+    assert (result.value, result.rows, result.rows_left_out) == (0.5, 3, 2)
+    assert str(result) == "50.0000% (3 rows, 1 positive; 2 rows left out)"
+    assert str(truth.average_precision(truth.align(tracks()))).endswith("(5 rows, 2 positive)")
+
+
+def test_restricting_again_counts_all_rows_that_were_left_out(truth):
+    once = truth.restricted_to([A, B])
+    assert (once.left_out, len(once)) == ({}, 5)
+    assert once.restricted_to([B]).left_out == {"vidA": 3}
+
+
+def test_a_restricted_ground_truth_of_nothing_and_a_file_for_upload_of_one_are_refused(tmp_path, truth):
+    with pytest.raises(ValidationError, match="no row of these 1 entities"):
+        truth.restricted_to(["nobody"])
+    with pytest.raises(ValidationError, match="2 rows left out; required: all rows of the file"):
+        write_predictions(tmp_path / "upload.csv", truth.restricted_to([A]), tracks()[1:])
+    assert not (tmp_path / "upload.csv").exists()
+
+
+def test_rows_of_tracks_that_were_set_aside_get_a_stated_constant_and_only_if_it_is_asked_for(tmp_path, truth):
+    only_a = tracks()[1:]
+    with pytest.raises(ValidationError, match="restricted_to and missing_score"):
+        truth.align(only_a)
+    aligned = truth.align(only_a, missing_score=-0.25)
+    assert (aligned.tolist(), aligned.dtype) == (np.float32([0.1, -0.25, 0.0, 0.2, -0.25]).tolist(), np.float32)
+    write_predictions(tmp_path / "upload.csv", truth, only_a, missing_score=-0.25)
+    assert read_predictions(tmp_path / "upload.csv", truth).tolist() == pytest.approx(aligned.tolist(), abs=1e-7)
+    lines = (tmp_path / "upload.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "partial.csv").write_text("".join(line for line in lines if "vidA" in line))
+    partial = read_predictions(tmp_path / "partial.csv", truth, missing_score=-0.25)
+    assert partial.tolist() == pytest.approx(aligned.tolist(), abs=1e-7)
+
+
+@pytest.mark.parametrize(
+    ("given", "constant", "what"),
+    [
+        (tracks(a=(0.0, 0.1))[1:], 0.0, "2 scores"),
+        ([TrackScores(entity_id="nobody", scores=[1])], 0.0, "not in the ground truth"),
+        ([], 0.0, "no scores"),
+        (tracks()[1:], np.nan, "nan at 0"),
+        ([TrackScores(entity_id=A, scores=np.float16([0, 1, 2]))], 1e9, "inf at 0"),
+    ],
+)
+def test_a_constant_excuses_missing_tracks_alone(truth, given, constant, what):
+    with pytest.raises(ValidationError, match=what):
+        truth.align(given, missing_score=constant)
+
+
+def test_categories_of_a_restricted_ground_truth_name_their_own_rows_left_out(truth):
+    division = {Category.OPTIMAL_CONDITIONS: frozenset({"vidA"}), Category.SPEECH_IMPAIRMENT: frozenset({"vidB"})}
+    held = truth.restricted_to([A])
+    report = average_precision_by_category(held, held.align(tracks()[1:]), division)
+    assert {name: (value.rows, value.rows_left_out) for name, value in report.categories.items()} == {
+        "OC": (3, 0),
+        "SI": (0, 2),
+    }
+    assert report.overall.rows_left_out == 2
 
 
 # --- categories ---------------------------------------------------------------------------------------------------------

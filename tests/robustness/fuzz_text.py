@@ -16,10 +16,10 @@ from fuzz_mutations import damaged, document, json_bytes, table
 from media_makers import raw_row, tone, write_video
 from msdwild_files import write_msdwild
 
+from muvap_assets.asd.ava_csv import read_original
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.ava import AvaCorpus
 from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
-from muvap_assets.asd.corpora.original_csv import read_original
 from muvap_assets.asd.corpora.rttm import labels_at_centres, read_rttm
 from muvap_assets.asd.corpora.tsv import TsvCorpus, read_tsv
 from muvap_assets.asd.line import validate_corpus

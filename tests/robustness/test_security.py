@@ -428,7 +428,7 @@ def sparse(path: Path, size: int, start: bytes = b"", fill: bytes = b"") -> Path
         ("tsv", HEADER.encode() + b"a\t", 10**9, "over 32,000,000 characters without an end", 400),
         ("tsv", HEADER.encode() + b'a\t"', 10**9, "over 32,000,000 characters without an end", 400),
         ("rttm", b"SPEAKER ", 10**9, "over 100,000 characters without an end", 50),
-        ("predictions", b"v,", 10**9, "over 1,000,000 characters without an end", 50),
+        ("predictions", b"v,0,0,0,1,1,NOT_SPEAKING,v:1\nv,", 10**9, "over 1,000,000 characters without an end", 50),
     ],
 )
 def test_a_line_of_a_gigabyte_is_refused_by_its_limit(tmp_path, reader, start, size, message, limit):

@@ -1,4 +1,4 @@
-"""Finds a track's folder or WAV below ``<folder>/<video_id>/<entity_id>``, listing each folder once.
+"""Finds a track's folder or WAV at ``<folder>/<video_id>/<entity_id>`` or ``<folder>/<entity_id>``, listing each folder once.
 
 An id never changes. Some file systems cannot hold its ``:``, so that crops lie under ``_`` instead: the exact name is
 tried first, then that one, and where both are there nobody can say which is meant.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 # <video_id>_<start>_<end>:<number>; a video id may itself hold underscores and digits.
@@ -34,30 +34,37 @@ def alias(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A path below the tree's folder, and whether the exact name and its alias are both there."""
+    """A path below the tree's folder.
+
+    ``also`` says what else is there that may be meant; ``flat`` that the path has no folder of its video.
+    """
 
     path: str
     exists: bool
-    ambiguous: bool = False
+    also: str = ""
+    flat: bool = False
 
 
 @dataclass(slots=True)
 class CropTree:
-    """The names two levels below ``folder``, each level listed once and only where it is asked for."""
+    """The names two levels below ``folder``, less the crops themselves; each listed once and only where it is asked for."""
 
     folder: Path
     _names: dict[str, frozenset[str]] = field(default_factory=dict)
     _videos_of: dict[str, list[str]] | None = None
 
     def find(self, video_id: str, name: str) -> Found:
-        """Where ``<video_id>/<name>`` lies."""
-        video = self._pick("", video_id)
+        """Where ``<video_id>/<name>`` is, or ``<name>`` where there is no such."""
+        video, flat = self._pick("", video_id), self._pick("", name)
         found = self._pick(video.path, name)
-        path = f"{video.path}/{found.path}"
-        return Found(path, video.exists and found.exists, video.ambiguous or found.ambiguous)
+        exists = video.exists and found.exists
+        if flat.exists and not exists:
+            return replace(flat, flat=True)
+        beside = "the same name outside the video's folder" if flat.exists and flat.path != video.path else ""
+        return Found(f"{video.path}/{found.path}", exists, video.also or found.also or beside)
 
     def find_here(self, name: str) -> Found:
-        """Where ``<name>`` lies, right below the folder."""
+        """Where ``<name>`` is, right below the folder."""
         return self._pick("", name)
 
     def video_with(self, name: str) -> str | None:
@@ -74,13 +81,14 @@ class CropTree:
         names = self._list(parent)
         other = alias(name)
         if name in names:
-            return Found(name, True, other != name and other in names)
+            return Found(name, True, "the same name with '_' for ':'" if other != name and other in names else "")
         return Found(other, True) if other in names else Found(name, False)
 
     def _list(self, parent: str) -> frozenset[str]:
         if parent not in self._names:
             try:
-                self._names[parent] = frozenset(os.listdir(self.folder / parent))  # noqa: PTH208 - names, not paths
+                names = os.listdir(self.folder / parent)  # noqa: PTH208 - names, not paths
+                self._names[parent] = frozenset(name for name in names if not name.endswith(".jpg"))
             except OSError:  # what is missing is reported for each row that needs it
                 self._names[parent] = frozenset()
         return self._names[parent]

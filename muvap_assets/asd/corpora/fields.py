@@ -61,10 +61,13 @@ class FieldError(Exception):
         )
 
 
-def read_lines(path: Path, findings: list[Violation], delimiter: str = "\t") -> Iterator[tuple[int, list[str]]]:
+def read_lines(
+    path: Path, findings: list[Violation], delimiter: str = "\t", limit: int = MAX_ROW_CHARACTERS
+) -> Iterator[tuple[int, list[str]]]:
     """Each non-blank line, split and unquoted, with its number; those that are no row go to ``findings``, one a line.
 
-    A file in UTF-16 or UTF-32 is one finding, and no line of it is read.
+    After a line of more than ``limit`` characters nothing is read. A file in UTF-16 or UTF-32 is one finding, and no line of
+    it is read.
 
     A row is a line: a field in quotes does not go on in the next one. Read across lines, a stray quotation mark would take
     every row up to the next stray one with it.
@@ -77,7 +80,7 @@ def read_lines(path: Path, findings: list[Violation], delimiter: str = "\t") -> 
         findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, f"this is {encoding}", "UTF-8", hint))
         return
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        lines = enumerate(WholeLines(stream, MAX_ROW_CHARACTERS), 1)
+        lines = enumerate(WholeLines(stream, limit), 1)
         number = 0
         while True:
             try:
@@ -121,6 +124,8 @@ def is_no_record(finding: Violation) -> bool:
 
 
 def _split(line: str, delimiter: str) -> list[str]:
+    if '"' not in line and len(line) <= csv.field_size_limit():
+        return line.rstrip("\r\n").split(delimiter)  # as the module does, in a fraction of its time
     with _FIELD_LIMIT:
         # The module's limit is one for the whole process, and below that of a long label list.
         before = csv.field_size_limit(MAX_FIELD_CHARACTERS) if len(line) > csv.field_size_limit() else None

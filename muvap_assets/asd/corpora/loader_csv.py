@@ -1,15 +1,17 @@
 """The layout AVA and WASD share: a loader CSV, a folder of crops a track, a WAV a track; read once, for both corpora.
 
     csv/<split>_loader.csv                                       entity_id, frames, fps, labels [, index], by tabs, no header
-    csv/<split>_orig.csv                                         optional; see ``original_csv``
+    csv/<split>_orig.csv                                         optional; see ``ava_csv``
     clips_videos/<split>/<video_id>/<entity_id>/<seconds>.jpg    one crop a frame
     clips_audios/<split>/<video_id>/<entity_id>.wav              cut to the track
 
-The fifth column is a random number that means nothing. Source: the training tools that write these files.
+The fifth column is a random number that means nothing. Of crops and WAVs the folder ``<video_id>`` may be left out, as the
+converters of ASC and UniTalk do. Source: the training tools that write these files.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import StringConstraints
 
+from muvap_assets.asd.ava_csv import INAUDIBLE, LABELS, Annotation, OriginalCsv, csv_files, read_original
 from muvap_assets.asd.contract import ClipRow, FrameTimes, ParsedManifest, VisualKind
 from muvap_assets.asd.corpora.crop_tree import CropTree, Found, is_folder_name, video_of_entity
 from muvap_assets.asd.corpora.entry import CorpusEntry
@@ -33,23 +36,72 @@ from muvap_assets.asd.corpora.fields import (
     parse_sample_id,
     read_lines,
     reject_duplicates,
+    short,
 )
-from muvap_assets.asd.corpora.loader_faults import (
-    ambiguous,
-    no_folder_name,
-    not_annotated,
-    other_count,
-    other_labels,
-    shared_path,
-    start_unknown,
-    unknown_video,
-    wrong_count,
-)
-from muvap_assets.asd.corpora.original_csv import INAUDIBLE, LABEL_OF, Annotation, OriginalCsv, read_original
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Violation, ViolationCode
 
 _INAUDIBLE_LABEL = 2
+_SHOWN = 3
+_MOVE = "Find out which belongs to this entity, and move the other away."
+_RULES = {
+    "frames": (
+        ViolationCode.LABEL_COUNT_MISMATCH,
+        "frames",
+        "as many labels as frames",
+        "Never trimmed or padded: make the loader CSV again, or drop the row.",
+    ),
+    "video": (
+        ViolationCode.VIDEO_ID_UNKNOWN,
+        "entity_id",
+        "<video_id>_<start>_<end>:<number>, or an original CSV that gives the video",
+        "Give `original`; a fixed number of characters is never assumed.",
+    ),
+    "name": (
+        ViolationCode.PATH_INVALID,
+        "entity_id",
+        "ids that are names of one folder each, without slashes",
+        "Make the CSV again; an id is no path.",
+    ),
+    "faces": (ViolationCode.ENTITY_PATH_AMBIGUOUS, "visual_path", "one of them", _MOVE),
+    "audio": (ViolationCode.ENTITY_PATH_AMBIGUOUS, "audio_path", "one of them", _MOVE),
+    "shared": (
+        ViolationCode.ENTITY_PATH_SHARED,
+        "entity_id",
+        "a path an entity",
+        "'_' stands for ':' on disk, so that these ids become one name: rename one of them everywhere.",
+    ),
+    "annotated": (
+        ViolationCode.ORIGINAL_MISSING,
+        "entity_id",
+        "annotations of every entity",
+        "Give the original CSV of this split, or leave `original` out.",
+    ),
+    "rows": (
+        ViolationCode.LABEL_COUNT_MISMATCH,
+        "labels",
+        "as many labels as annotated frames",
+        "Make the loader CSV again from the original one.",
+    ),
+    "labels": (
+        ViolationCode.LABELS_DISAGREE,
+        "labels",
+        "labels that follow from the original CSV, speech that is not heard being 0",
+        "Make the loader CSV again from the original one.",
+    ),
+    "start": (
+        ViolationCode.START_SEC_REQUIRED,
+        "start_sec",
+        "the original CSV, whose first timestamp is the start",
+        "It cannot be recovered from the rate and the labels: give `original`, or `audio_kind: clips`.",
+    ),
+}
+"""What a row is held to beyond its single fields: code and field of a finding, what is required, and what to do."""
+
+
+def _fault(rule: str, found: str) -> FieldError:
+    code, field, required, hint = _RULES[rule]
+    return FieldError(code, field, found=found, required=required, hint=hint)
 
 
 class LoaderCorpus(CorpusEntry):
@@ -77,7 +129,7 @@ class LoaderCorpus(CorpusEntry):
         """The loader CSV, and the original one, or each of a folder of them, where there is one."""
         original = {"original": self.original_file}
         if self.original_file.is_dir():
-            original = {f"original/{path.name}": path for path in sorted(self.original_file.glob("*.csv"))}
+            original = {f"original/{path.name}": path for path in csv_files(self.original_file)}
         return {"loader": self.loader_file, **original}
 
     def listings(self) -> tuple[Path, ...]:
@@ -147,6 +199,7 @@ class _Reader:
         self.written_faces, self.written_audio = self._written(self.faces.folder), self._written(self.audio.folder)
         self.original: OriginalCsv | None = None
         self.inaudible = 0
+        self.flat: Counter[str] = Counter()
 
     def read(self) -> ParsedManifest:
         rows, row_count = self._rows_of_file()
@@ -215,7 +268,8 @@ class _Reader:
             except FieldError as error:
                 faults.append(error)
         if "labels" in values and texts["frames"].strip() != str(len(values["labels"])):
-            faults.append(wrong_count(texts["frames"].strip(), len(values["labels"])))
+            found = f"{short(texts['frames'].strip())} frames, labels has {len(values['labels'])} entries"
+            faults.append(_fault("frames", found))
         self.findings += [fault.violation(self.source, number, name) for fault in faults]
         return None if faults else _LoaderRow(number, **values)
 
@@ -232,7 +286,7 @@ class _Reader:
         """The original CSV may hold more than this split; what is wrong with the rest concerns nobody here."""
         path = self.corpus.original_file
         if path.exists():
-            self.original = read_original(path)
+            self.original = read_original(path, labels_known=self._labels_known)
             self.findings += [
                 finding
                 for finding in self.original.violations
@@ -269,9 +323,10 @@ class _Reader:
         annotation = self._annotation(row, faults)
         video = annotation.video_id if annotation else self._video_of(row.entity_id)
         if video is None:
-            faults.append(unknown_video(row.entity_id))
+            found = f"{short(row.entity_id)} does not say its video, and not exactly one folder holds it"
+            faults.append(_fault("video", found))
         elif not (is_folder_name(video) and is_folder_name(row.entity_id)):
-            faults.append(no_folder_name(video, row.entity_id))
+            faults.append(_fault("name", f"video {short(video)}, entity {short(row.entity_id)}"))
             video = None
         clip = self._clip_row(row, video, annotation, faults) if video is not None else None
         self.findings += [fault.violation(self.source, row.row, row.entity_id) for fault in faults]
@@ -283,14 +338,10 @@ class _Reader:
     ) -> ClipRow:
         crops = self.faces.find(video, row.entity_id)
         sound, start_sec = self._sound(video, row, annotation, faults)
-        faults += [
-            ambiguous(key, f"{folder}/{found.path}")
-            for key, folder, found in (
-                ("visual_path", self.written_faces, crops),
-                ("audio_path", self.written_audio, sound),
-            )
-            if found.ambiguous
-        ]
+        for key, folder, found in (("faces", self.written_faces, crops), ("audio", self.written_audio, sound)):
+            self.flat[key] += found.flat
+            if found.also:
+                faults.append(_fault(key, f"both {folder}/{found.path} and {found.also} are there"))
         return ClipRow(
             row=row.row,
             sample_id=row.entity_id,
@@ -312,7 +363,7 @@ class _Reader:
         return self.facts.labels_known if given is None else given
 
     def _video_of(self, entity_id: str) -> str | None:
-        """By the id's own form where a folder of that name is there; else the one folder that holds the entity."""
+        """By the id's own form where its crops are there; else the one folder that holds the entity."""
         video = video_of_entity(entity_id)
         if video is not None and self.faces.find(video, entity_id).exists:
             return video
@@ -325,13 +376,15 @@ class _Reader:
         annotation = self.original.entities.get(row.entity_id)
         if annotation is None:
             if self.original.entities:
-                faults.append(not_annotated(self.corpus.original_file.name))
+                faults.append(_fault("annotated", f"not in {self.corpus.original_file.name}"))
             return None
         if len(annotation.labels) != len(row.labels):
-            faults.append(other_count(len(row.labels), len(annotation.labels)))
+            rows = f"the original CSV has {len(annotation.labels)} rows of this entity"
+            faults.append(_fault("rows", f"labels has {len(row.labels)} entries, {rows}"))
         elif self._labels_known and (differ := np.flatnonzero(annotation.labels != row.labels)).size:
             at = int(differ[0])
-            faults.append(other_labels(at, row.labels[at], annotation.labels[at], differ.size))
+            original = f"the original CSV says {annotation.labels[at]} ({differ.size} frames differ)"
+            faults.append(_fault("labels", f"entry {at} is {row.labels[at]}, {original}"))
         return annotation
 
     def _sound(
@@ -341,7 +394,7 @@ class _Reader:
         if self.corpus.audio_kind == "clips":
             return self.audio.find(video, f"{row.entity_id}.wav"), None
         if annotation is None:
-            faults.append(start_unknown())
+            faults.append(_fault("start", "audio is a whole recording, and nothing says where on it the track starts"))
             return self.audio.find_here(f"{video}.wav"), None
         return self.audio.find_here(f"{video}.wav"), Fraction(int(annotation.times_usec[0]), 1_000_000)
 
@@ -355,18 +408,22 @@ class _Reader:
         shared = {path: found for path, found in by_path.items() if len(found) > 1}
         for path, found in shared.items():
             for row in found:
-                others = [other.sample_id for other in found if other is not row]
-                self.findings.append(shared_path(path, others).violation(self.source, row.row, row.sample_id))
+                others = [repr(other.sample_id) for other in found if other is not row]
+                more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
+                fault = _fault("shared", f"{path} is also that of {', '.join(others[:_SHOWN])}{more}")
+                self.findings.append(fault.violation(self.source, row.row, row.sample_id))
         refused = {row.row for found in shared.values() for row in found}
         return [row for row in rows if row.row not in refused]
 
     def _notes(self, rows: list[ClipRow]) -> dict[str, Any]:
         notes: dict[str, Any] = {
             "labels": "known" if self._labels_known else "filler, not known",
-            "label_rule": {**LABEL_OF, "loader 0": 0, "loader 1": 1, "loader 2": 0},
+            "label_rule": {**LABELS, "loader 0": 0, "loader 1": 1, "loader 2": 0},
             "loader_inaudible_frames": self.inaudible,
             "audio": self.corpus.audio_kind,
         }
+        if self.flat.total():
+            notes["without_video_folder"] = dict(self.flat)
         if self.original is not None:
             listed = {row.sample_id for row in rows}
             notes["original_rows_by_label"] = dict(self.original.spellings)
