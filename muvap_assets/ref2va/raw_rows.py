@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from muvap_assets.errors import BACKSLASH_HINT, Violation, ViolationCode
+from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
-    CANVAS_MULTIPLE,
     CANVAS_RULE,
+    CANVAS_SIDE_RULE,
     MAX_CANVAS_PIXELS,
     PACKED_SCHEMA,
     RAW_SCHEMA,
@@ -29,7 +30,6 @@ from muvap_assets.ref2va.contract import (
     RawSample,
     Reference,
     ReferenceKind,
-    ReferenceLimits,
     frame_count_rule,
     is_canvas_side,
     is_frame_count,
@@ -47,6 +47,7 @@ REFERENCE_KEYS: Mapping[ReferenceKind, tuple[str, ...]] = {
 OPTIONAL_REFERENCE_KEYS = ("fps", "sample_rate")
 GEOMETRY_KEYS = ("width", "height", "num_frames")
 MAX_ID_LENGTH = 200
+_DEFAULTS = {option.name: option.default for option in options_of(DatasetOptions)}
 MAX_RATE_HZ = 768_000
 
 
@@ -222,7 +223,6 @@ class _Reader:
         return tuple(reference for reference in read if reference is not None)
 
     def _check_counts(self, kinds: Sequence[str], total: int) -> None:
-        limits = self.options.limits
         videos = kinds.count("video") + kinds.count("video_audio")
         for what, count, name in (
             ("image", kinds.count("image"), "max_images"),
@@ -230,8 +230,8 @@ class _Reader:
             ("standalone audio", kinds.count("audio"), "max_audios"),
             ("", total, "max_references"),
         ):
-            limit = getattr(limits, name)
-            source = "MiniMaxH3Ref2VASetupStep" if limit == getattr(ReferenceLimits(), name) else name
+            limit = getattr(self.options, name)
+            source = "MiniMaxH3Ref2VASetupStep" if limit == _DEFAULTS[name] else name
             if count > limit:
                 self.findings.add(
                     ViolationCode.REFERENCE_COUNT,
@@ -371,7 +371,7 @@ class _Reader:
         on_lattice = is_frame_count(number) if name == "num_frames" else is_canvas_side(number)
         if not on_lattice:
             frames = name == "num_frames"
-            required = frame_count_rule(number) if frames else f"a positive multiple of {CANVAS_MULTIPLE}"
+            required = frame_count_rule(number) if frames else CANVAS_SIDE_RULE
             self._off_lattice(place, shown(number), required, "Choose one; none is snapped.")
             return None
         return number

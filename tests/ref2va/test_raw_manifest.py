@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from media_makers import raw_row, write_rows
 
 from muvap_assets.errors import Severity
-from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind, ReferenceLimits
+from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.raw_rows import exact_number, json_object
 
@@ -268,13 +268,13 @@ def test_the_example_of_the_contract_limits_holds_at_its_edge(folder):  # B16
     ],
 )
 def test_limits_that_are_set_hold_and_are_cited_by_where_they_come_from(folder, limits, references, required):  # B16
-    manifest = of_row(folder, raw_row(references=references), limits=ReferenceLimits(**limits))
+    manifest = of_row(folder, raw_row(references=references), **limits)
     assert [(str(v.code), v.required) for v in manifest.violations] == [("reference_count", required)]
 
 
 def test_limits_may_be_wider_than_the_models(folder):  # B16
-    wide = ReferenceLimits(max_images=20, max_references=20)
-    assert not of_row(folder, raw_row(references=[IMAGE] * 20), limits=wide).violations
+    row = raw_row(references=[IMAGE] * 20)
+    assert not of_row(folder, row, max_images=20, max_references=20).violations
 
 
 def test_a_soundtrack_is_no_standalone_audio(folder):
