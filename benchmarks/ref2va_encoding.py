@@ -142,7 +142,6 @@ class SlowDevice:
         self.waited: dict[str, float] = {}
         self.worked = 0.0
         self.fingerprint = EncoderFingerprint({stage: {"slow": "device"} for stage in Stage})
-        self.max_presentation_tokens = 65_536
 
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
         """One token a reference."""

@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -35,8 +35,9 @@ from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.corpora.wasd import WasdCorpus
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import check_name
+from muvap_assets.options import keys_of, made_of
 from muvap_assets.readback import STUMBLES, reason_of
-from muvap_assets.ref2va.contract import Dataset, Format, options_of
+from muvap_assets.ref2va.contract import Dataset, DatasetOptions
 
 DATASETS_VARIABLE = "MUVAP_DATASETS"
 MAX_FILE_BYTES = 4 << 20
@@ -51,27 +52,18 @@ CorpusKind: TypeAlias = Annotated[
 """Every kind of corpus; a new one is a row here and a file beside those it joins."""
 
 
-class Ref2VAEntry(BaseModel):
-    """A dataset of raw Ref2VA rows. ``manifest`` is absolute once parsed; the options are the contract's."""
+if TYPE_CHECKING:
+    _DatasetKeys = BaseModel
+else:
+    _DatasetKeys = keys_of(DatasetOptions)
+
+
+class Ref2VAEntry(_DatasetKeys):
+    """A dataset of raw Ref2VA rows: every option of :class:`DatasetOptions`, and these. ``manifest`` is absolute once parsed."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     manifest: Path
-    format: Format = Format.PACKED
-    width: int = 1344
-    height: int = 768
-    num_frames: int = 124
-    max_presentation_tokens: int = 65_536
-    reference_noise_seed: int = 42
-    allow_outside: bool = False
-    max_images: int = 9
-    max_videos: int = 3
-    max_audios: int = 3
-    max_references: int = 12
-    global_batch_rows: int = 8
-    decode_check: int = 0
-    decode_check_min_psnr_db: float = 20.0
-    decode_check_min_audio_snr_db: float = 0.0
     parts: Annotated[int, Field(ge=1, le=999)] = 1
     max_age_hours: Hours | None = None
 
@@ -125,7 +117,7 @@ class Datasets(BaseModel):
             )
         entry = self.ref2va[name]
         try:
-            options = options_of(dict(entry))
+            options = made_of(DatasetOptions, dict(entry))
         except ConfigError as error:
             raise ConfigError(f"ref2va.{name}: {error}") from error
         return Dataset(name=name, manifest=entry.manifest, options=options, parts=entry.parts)
@@ -209,7 +201,8 @@ def _told(item: ErrorDetails) -> str:
         found = found.get("kind") if isinstance(found, dict) else found
     elif keys[:1] == ["corpora"] and len(keys) > 3:
         del keys[2]
-    return f"{'.'.join(keys) or 'top level'}: {item['msg']} (found {_short(found)})"
+    said = item["msg"] if item["type"] == "option" else f"{item['msg']} (found {_short(found)})"
+    return f"{'.'.join(keys) or 'top level'}: {said}"
 
 
 def _resolve(path: Path, entry: str, value: Path, key: str) -> Path:

@@ -270,5 +270,5 @@ def _paths_below(value: Any) -> Iterator[str]:
             waiting.extend(reversed(holder))
         elif isinstance(holder, dict):
             paths = {name for name in holder if name in _MEDIA_KEYS and isinstance(holder[name], str)}
-            yield from (holder[name] for name in holder if name in paths and _is_path(holder[name]))
+            yield from (holder[name].strip() for name in holder if name in paths and _is_path(holder[name]))
             waiting.extend(holder[name] for name in reversed(holder) if name not in paths)

@@ -20,7 +20,6 @@ class MiniMaxH3Resource(dg.ConfigurableResource[EncoderSpec]):
     vae_dtype: str = "float32"
     text_dtype: str = "bfloat16"
     threads: int = 1
-    max_presentation_tokens: int = 65_536
 
     def create_resource(self, context: dg.InitResourceContext) -> EncoderSpec:
         """The recipe.
@@ -34,7 +33,6 @@ class MiniMaxH3Resource(dg.ConfigurableResource[EncoderSpec]):
             vae_dtype=self.vae_dtype,
             text_dtype=self.text_dtype,
             threads=self.threads,
-            max_presentation_tokens=self.max_presentation_tokens,
         )
 
 

@@ -81,6 +81,51 @@ def test_pack_takes_silent_recordings_up_to_the_share_it_is_told(corpus, tmp_pat
     assert muvap("pack", manifest, "-o", tmp_path / "out", "--max-silent-share", "0.5").returncode == 0
 
 
+def test_pack_takes_the_rate_of_arrays_whose_rows_give_none(corpus, tmp_path):
+    np.save(corpus.root / "wave.npy", np.random.default_rng(0).normal(0, 0.05, 8_000).astype(np.float32))
+    corpus.row("array", audio_path="wave.npy")
+    manifest = corpus.write()
+    refused = muvap("validate", manifest)
+    assert refused.returncode == 1
+    assert "option audio_sample_rate" in refused.stdout
+    assert muvap("validate", manifest, "--audio-sample-rate", "8000").returncode == 0
+    done = muvap("pack", manifest, "-o", tmp_path / "out", "--audio-sample-rate", "8000")
+    assert done.returncode == 0, done.stderr
+    assert json.loads((Path(done.stdout.splitlines()[-1]) / "dataset.json").read_text())["audio_samples"] == 16_000
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "told"),
+    [
+        ("train.tsv", ["--format", "sft", "--width", "64"], "--format, --width: given for"),
+        (
+            "train.tsv",
+            ["--format", "sft", "--width", "17"],
+            "'--width': found 17, required is a positive multiple of 32",
+        ),
+        ("train.tsv", ["--allow-outside", "--checkpoint", "."], "--checkpoint, --allow-outside: given for"),
+        ("rows.jsonl", ["--quarantine", "--width", "64"], "--quarantine: given for"),
+        ("rows.ndjson", ["--max-rejected-share", "0.05"], "--max-rejected-share: given for"),
+        ("rows.json", ["--audio-sample-rate", "8000"], "--audio-sample-rate: given for"),
+    ],
+)
+def test_validate_refuses_options_of_the_other_line_by_name(manifest, name, words, told):
+    path = manifest.with_name(name)
+    path.touch()
+    done = muvap("validate", path, *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr
+
+
+def test_rows_of_json_a_line_are_known_by_either_suffix(tmp_path):
+    verdicts = []
+    for name in ("rows.jsonl", "rows.ndjson"):
+        (tmp_path / name).write_text('{"id": 7}\n')
+        verdicts.append(muvap("validate", name, cwd=tmp_path).stdout.replace(name, "rows"))
+    assert verdicts[0] == verdicts[1]
+    assert "sample_id_invalid" in verdicts[0]
+
+
 def test_pack_of_a_bad_manifest_exits_1_and_publishes_nothing(bad_manifest, tmp_path):
     done = muvap("pack", bad_manifest, "-o", tmp_path / "out")
     assert done.returncode == 1

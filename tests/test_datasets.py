@@ -1,10 +1,8 @@
 """datasets.yaml: what it says, and what a wrong entry is told."""
 
-from dataclasses import astuple
-
 import pytest
 
-from muvap_assets.asd.contract import OnViolation
+from muvap_assets.asd.policy import OnViolation
 from muvap_assets.datasets import load_datasets
 from muvap_assets.errors import ConfigError
 from resources.corpora import DEFAULT_DATASETS
@@ -50,7 +48,7 @@ def test_options_reach_the_policy(tmp_path):
         ("corpora: {a: {kind: tsv, manifest: a, on_violaton: fail}}", r"corpora\.a\.on_violaton: Extra inputs"),
         (
             "corpora: {a: {kind: tsv, manifest: a, max_silent_share: 2}}",
-            r"corpora\.a\.max_silent_share: .*less than or equal to 1",
+            r"corpora\.a\.max_silent_share: found 2\.0, required is at least 0 and at most 1",
         ),
         (
             "corpora: {a: {kind: tsv, manifest: $NO_SUCH_VARIABLE/a}}",
@@ -114,17 +112,18 @@ def test_splits_of_one_dataset_or_of_one_folder_are_siblings(tmp_path):
 
 
 def test_limits_of_references_are_options_like_the_others(tmp_path):
-    own = "max_images: 1, max_videos: 2, max_audios: 0, max_references: 4"
-    entries = f"{{plain: {{manifest: x.jsonl}}, own: {{manifest: x.jsonl, {own}}}}}"
-    datasets = load(tmp_path, f"ref2va: {entries}")
-    limits = {name: astuple(datasets.ref2va_dataset(name).options.limits) for name in datasets.ref2va}
-    assert limits == {"plain": (9, 3, 3, 12), "own": (1, 2, 0, 4)}
-    with pytest.raises(ConfigError, match=r"ref2va\.clips: max_images: found -1, required is at least 0"):
+    names = ("max_images", "max_videos", "max_audios", "max_references")
+    own = ", ".join(f"{name}: {number}" for number, name in enumerate(names))
+    datasets = load(tmp_path, f"ref2va: {{plain: {{manifest: x.jsonl}}, own: {{manifest: x.jsonl, {own}}}}}")
+    options = {name: datasets.ref2va_dataset(name).options for name in datasets.ref2va}
+    limits = {key: tuple(getattr(found, name) for name in names) for key, found in options.items()}
+    assert limits == {"plain": (9, 3, 3, 12), "own": (0, 1, 2, 3)}
+    with pytest.raises(ConfigError, match=r"ref2va\.clips\.max_images: found -1, required is at least 0"):
         load(tmp_path, "ref2va: {clips: {manifest: x.jsonl, max_images: -1}}")
 
 
 def test_a_seed_no_row_can_store_is_refused_with_its_key(tmp_path):
-    with pytest.raises(ConfigError, match=r"ref2va\.clips: reference_noise_seed: found 9223372036854775808, .*int64"):
+    with pytest.raises(ConfigError, match=r"ref2va\.clips\.reference_noise_seed: found 9223372036854775808, .*int64"):
         load(tmp_path, f"ref2va: {{clips: {{manifest: x.jsonl, reference_noise_seed: {2**63}}}}}")
 
 

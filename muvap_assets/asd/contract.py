@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Violation
 
@@ -51,28 +52,6 @@ class VisualKind(StrEnum):
     NPY = "npy"
     JPEG_DIRECTORY = "jpeg_directory"
     VIDEO_BOXES = "video_boxes"
-
-
-class OnViolation(StrEnum):
-    """What becomes of a manifest with bad rows."""
-
-    FAIL = "fail"
-    QUARANTINE = "quarantine"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How strictly a corpus is held to the contract. Shares are fractions of one.
-
-    ``max_missing_audio_share``: a clip's audio may end this much of the clip early; the rest is silence and reported.
-    ``max_rejected_share``: with ``quarantine``, more rejected rows than this fail the manifest all the same.
-    ``max_silent_share``: more silent recordings than this fail the loudness index.
-    """
-
-    on_violation: OnViolation = OnViolation.FAIL
-    max_missing_audio_share: float = 0.1
-    max_rejected_share: float = 0.05
-    max_silent_share: float = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +156,7 @@ class Corpus:
     source: CorpusSource
     dataset: str
     policy: Policy = field(default_factory=Policy)
-    shard_bytes: int = 1_000_000_000
+    shard_bytes: ShardBytes = SHARD_BYTES
     siblings: tuple[str, ...] = ()
 
     @property

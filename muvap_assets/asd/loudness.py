@@ -27,8 +27,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, Policy
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip
 from muvap_assets.asd.loudness_columns import LOUDNESS_TABLE
+from muvap_assets.asd.policy import Policy
 from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, Violation, ViolationCode
 from muvap_assets.media.audio import (
     INT16_SCALE,

@@ -25,7 +25,6 @@ from muvap_assets.asd.contract import (
     Clip,
     ClipRow,
     ParsedManifest,
-    Policy,
     VisualKind,
 )
 from muvap_assets.asd.frame_times import check_frame_times
@@ -38,6 +37,7 @@ from muvap_assets.asd.manifest_files import (
     write_rows,
     write_tsv,
 )
+from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import usual_rates
 from muvap_assets.asd.video_rows import open_video_rows
 from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of

@@ -12,9 +12,10 @@ from types import MappingProxyType
 import numpy as np
 import pyarrow.parquet as pq
 
-from muvap_assets.asd.contract import AUDIO_RATE_HZ, NAME_ROUNDING_SEC, Clip, OnViolation, Policy
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, NAME_ROUNDING_SEC, Clip
 from muvap_assets.asd.leakage import find_leakage, read_split
 from muvap_assets.asd.manifest_files import MANIFEST_FILE, PROVENANCE_FILE, VIOLATIONS_FILE, read_manifest
+from muvap_assets.asd.policy import OnViolation, Policy
 from muvap_assets.errors import Severity, Violation, ViolationCode, errors_of
 from muvap_assets.publish import CheckOutcome, read_violations
 

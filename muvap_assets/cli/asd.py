@@ -4,54 +4,44 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from muvap_assets.asd.policy import SHARD_BYTES, AudioSampleRate, Policy, ShardBytes
+from muvap_assets.cli.options import option, record_options
 from muvap_assets.cli.output import print_checks, print_outcome, print_table, print_violations, progress
 from muvap_assets.errors import count_by_code
+from muvap_assets.options import made_of
+
+if TYPE_CHECKING:
+    from muvap_assets.asd.contract import Corpus
 
 
-def policy_options(command: Any) -> Any:
-    """The options that say how strictly a corpus is held."""
-    share = click.FloatRange(0, 1)
-    for option in (
-        click.option("--quarantine", is_flag=True, help="Let good rows go on where others are bad, and list the bad."),
-        click.option(
-            "--max-rejected-share", type=share, default=0.05, show_default=True, help="The limit of --quarantine."
-        ),
-        click.option(
-            "--max-missing-audio-share",
-            type=share,
-            default=0.1,
-            show_default=True,
-            help="A clip's audio may end this share of the clip early.",
-        ),
-    ):
-        command = option(command)
-    return command
+AFTER_VALIDATION = ("max_silent_share",)
+"""Options of the policy that no row is validated by."""
 
 
-def corpus_of(manifest: Path, name: str | None, options: dict[str, Any]) -> Any:
-    """The corpus a command is about."""
-    from muvap_assets.asd.contract import Corpus, OnViolation, Policy
+def corpus_of(
+    manifest: Path, options: Mapping[str, Any], name: str | None = None, shard_bytes: int = SHARD_BYTES
+) -> Corpus:
+    """The corpus a command is about; ``options`` as the command line gives them."""
+    from muvap_assets.asd.contract import Corpus
     from muvap_assets.asd.corpora.tsv import TsvCorpus
 
-    shares = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
-    on_violation = OnViolation.QUARANTINE if options.pop("quarantine") else OnViolation.FAIL
-    policy = Policy(on_violation=on_violation, **shares)
     name = name or manifest.stem
-    source = TsvCorpus(kind="tsv", manifest=manifest.resolve())
-    return Corpus(name=name, source=source, dataset=name, policy=policy, **options)
+    source = TsvCorpus(kind="tsv", manifest=manifest.resolve(), audio_sample_rate=options["audio_sample_rate"])
+    return Corpus(name=name, source=source, dataset=name, policy=made_of(Policy, options), shard_bytes=shard_bytes)
 
 
 def validate_tsv(file: Path, *, as_json: bool, **options: Any) -> int:
     """Print the verdict on a canonical TSV; the exit code."""
     from muvap_assets.asd.line import validate_corpus
 
-    report = validate_corpus(corpus_of(file, None, options), progress("validate"))
+    report = validate_corpus(corpus_of(file, options), progress("validate"))
     if as_json:
         verdict = {
             "source": report.source,
@@ -82,22 +72,10 @@ def validate_tsv(file: Path, *, as_json: bool, **options: Any) -> int:
     help="The data root to publish below.",
 )
 @click.option("--name", help="Name of the corpus; default: the manifest's file name.")
-@click.option(
-    "--shard-bytes",
-    type=click.IntRange(min=1_000_000),
-    default=1_000_000_000,
-    show_default=True,
-    help="About how large a shard is.",
-)
-@click.option(
-    "--max-silent-share",
-    type=click.FloatRange(0, 1),
-    default=0.1,
-    show_default=True,
-    help="More silent recordings than this fail the loudness index.",
-)
-@policy_options
-def pack(manifest: Path, output_dir: Path, name: str | None, **options: Any) -> None:
+@option("shard_bytes", ShardBytes, SHARD_BYTES)
+@option("audio_sample_rate", AudioSampleRate, None)
+@record_options(Policy)
+def pack(manifest: Path, output_dir: Path, name: str | None, shard_bytes: int, **options: Any) -> None:
     """Validate, measure loudness, pack, verify and publish, in one process without Dagster.
 
     MANIFEST is a canonical TSV. The result lies in OUTPUT_DIR/asd/packed_shards/NAME/current.
@@ -105,7 +83,7 @@ def pack(manifest: Path, output_dir: Path, name: str | None, **options: Any) -> 
     from muvap_assets.asd import line
     from muvap_assets.layout import Layout
 
-    corpus, layout = corpus_of(manifest, name, options), Layout(output_dir.resolve())
+    corpus, layout = corpus_of(manifest, options, name, shard_bytes), Layout(output_dir.resolve())
     for label, make, artifact in (
         ("manifest", line.make_manifest, layout.asd_manifest),
         ("loudness_index", line.make_loudness_index, layout.asd_loudness_index),

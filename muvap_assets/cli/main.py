@@ -13,10 +13,14 @@ from typing import Any, NoReturn
 
 import click
 
+from muvap_assets.asd.policy import AudioSampleRate, Policy
 from muvap_assets.cli import asd, ops, ref2va
 from muvap_assets.cli.lazy import LazyGroup
+from muvap_assets.cli.options import option, record_options, refuse_given
 from muvap_assets.cli.show import show
 from muvap_assets.errors import MuvapError
+from muvap_assets.options import options_of
+from muvap_assets.ref2va.contract import DatasetOptions
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
@@ -74,20 +78,28 @@ def main() -> None:
 @main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the whole verdict as one JSON object.")
-@asd.policy_options
+@option("audio_sample_rate", AudioSampleRate, None, of="tsv")
+@record_options(Policy, but=asd.AFTER_VALIDATION, of="tsv")
 @click.option(
     "--checkpoint", type=_FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor."
 )
-@ref2va.dataset_options
+@record_options(DatasetOptions, but=ref2va.AFTER_VALIDATION, of="ref2va")
 def validate(file: Path, as_json: bool, **options: Any) -> None:
     """Check a manifest and its media; nothing is written.
 
-    FILE is the canonical TSV of an active-speaker corpus, or JSON or JSON Lines of a ref2va dataset. Exits 0 where it would be
-    published, 1 where it would not.
+    FILE is the canonical TSV of an active-speaker corpus, or JSON or JSON Lines of a ref2va dataset, by its name. Exits 0 where
+    it would be published, 1 where it would not.
     """
-    of_ref2va = {name: options.pop(name) for name in ("checkpoint", *ref2va.DATASET_OPTIONS)}
+    context = click.get_current_context()
+    of_ref2va = {"checkpoint", *(each.name for each in options_of(DatasetOptions))}
     if file.suffix.lower() in ref2va.SUFFIXES:
-        sys.exit(ref2va.validate_ref2va(file, as_json=as_json, **of_ref2va))
+        refuse_given(
+            context, set(options) - of_ref2va, f"{file}, a ref2va dataset by its name", "the canonical TSV of a corpus"
+        )
+        sys.exit(ref2va.validate_ref2va(file, as_json=as_json, **options))
+    refuse_given(
+        context, of_ref2va, f"{file}, a canonical TSV by its name", f"a ref2va dataset ({', '.join(ref2va.SUFFIXES)})"
+    )
     sys.exit(asd.validate_tsv(file, as_json=as_json, **options))
 
 
@@ -109,6 +121,7 @@ def verify(folder: Path, full: bool) -> None:
     """
     if ref2va.is_dataset(folder):
         sys.exit(ref2va.verify_dataset_folder(folder, full=full))
+    refuse_given(click.get_current_context(), ["full"], f"{folder}, a pack, which is read whole", "a ref2va dataset")
     sys.exit(asd.verify_pack_folder(folder))
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muvap_assets.cli.options import record_options
 from muvap_assets.cli.output import (
     RUN_AGAIN,
     in_file,
@@ -21,75 +22,26 @@ from muvap_assets.cli.output import (
     progress,
 )
 from muvap_assets.layout import Layout
+from muvap_assets.options import made_of
+from muvap_assets.ref2va.contract import Dataset, DatasetOptions
 
 if TYPE_CHECKING:
     from muvap_assets.publish import CheckOutcome
-    from muvap_assets.ref2va.contract import Dataset
     from muvap_assets.ref2va.encoder_spec import EncoderSpec
     from muvap_assets.ref2va.manifest import ManifestReport, RowReport
 
-SUFFIXES = (".json", ".jsonl")
+SUFFIXES = (".json", ".jsonl", ".ndjson")
 """By which ``validate`` knows a raw manifest; ``encode`` takes any name."""
 
 _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-_OPTIONS = (
-    click.option(
-        "--format",
-        "format_",
-        type=click.Choice(["packed", "sft"]),
-        default="packed",
-        show_default=True,
-        help="packed: one canvas a row, noised at batch time; sft: each clip's own geometry, noised anchors.",
-    ),
-    click.option("--width", type=int, default=1344, show_default=True, help="Canvas of rows that name none (packed)."),
-    click.option("--height", type=int, default=768, show_default=True, help="Canvas of rows that name none (packed)."),
-    click.option("--num-frames", type=int, default=124, show_default=True, help="17n+5 frames at 24 fps (packed)."),
-    click.option(
-        "--max-presentation-tokens",
-        type=click.IntRange(min=1),
-        default=65_536,
-        show_default=True,
-        help="Longer presentations are refused; nothing is ever truncated.",
-    ),
-    *(
-        click.option(
-            f"--max-{what}",
-            type=click.IntRange(min=0),
-            default=count,
-            show_default=True,
-            help=f"{meaning} a row may have; the default is the model's.",
-        )
-        for what, count, meaning in (
-            ("images", 9, "Image references"),
-            ("videos", 3, "Video references, silent or sounding,"),
-            ("audios", 3, "Standalone audio references"),
-            ("references", 12, "References in all"),
-        )
-    ),
-    click.option("--allow-outside", is_flag=True, help="Let media paths leave the manifest's folder."),
-)
-
-
-def dataset_options(command: Any) -> Any:
-    """The options that say how a dataset is encoded."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
-
-
-DATASET_OPTIONS = (
-    *("format_", "width", "height", "num_frames", "max_presentation_tokens"),
-    *("max_images", "max_videos", "max_audios", "max_references", "allow_outside"),
-)
+AFTER_VALIDATION = ("reference_noise_seed", "decode_check", "decode_check_min_psnr_db", "decode_check_min_audio_snr_db")
+"""Options that no row is validated by."""
 
 
 def dataset_of(manifest: Path, options: Mapping[str, Any]) -> Dataset:
     """The dataset a command is about; ``options`` as the command line gives them."""
-    from muvap_assets.ref2va.contract import Dataset, Format, options_of
-
-    chosen = options_of({"format": Format(options["format_"]), **options})
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", manifest.stem).strip("-_")[:80] or "dataset"
-    return Dataset(name=name, manifest=manifest.resolve(), options=chosen)
+    return Dataset(name=name, manifest=manifest.resolve(), options=made_of(DatasetOptions, options))
 
 
 def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **options: Any) -> int:
@@ -181,24 +133,8 @@ def _print_report(file: Path, report: ManifestReport) -> None:
     help="Keeps what was encoded, for the next run; default: OUTPUT_DIR.work.",
 )
 @click.option("--device", default="auto", show_default=True, help="cuda, cuda:N, cpu (tiny checkpoints only) or auto.")
-@click.option(
-    "--reference-noise-seed",
-    type=click.IntRange(0, 2**63 - 1),
-    default=42,
-    show_default=True,
-    help="Stored with packed rows: what their reference noise is drawn from.",
-)
-@click.option(
-    "--decode-check",
-    type=click.IntRange(min=0),
-    default=0,
-    show_default=True,
-    help="Rows to decode again and compare with their media; reported, never a reason not to publish.",
-)
-@click.option("--decode-check-min-psnr-db", type=float, default=20.0, show_default=True, help="Warn below, pixels.")
-@click.option("--decode-check-min-audio-snr-db", type=float, default=0.0, show_default=True, help="Warn below, sound.")
 @click.option("--validate-manifest-only", is_flag=True, help="Check everything, load no model, write nothing.")
-@dataset_options
+@record_options(DatasetOptions)
 def encode(
     manifest: Path,
     checkpoint: Path,
@@ -214,8 +150,7 @@ def encode(
     was when it is started again. To encode on several devices, use the Dagster assets.
     """
     if validate_manifest_only:
-        chosen = {name: options[name] for name in DATASET_OPTIONS}
-        sys.exit(validate_ref2va(manifest, as_json=False, checkpoint=checkpoint, **chosen))
+        sys.exit(validate_ref2va(manifest, as_json=False, checkpoint=checkpoint, **options))
     from muvap_assets.ref2va.publication import export_dataset, require_free, require_places
 
     output_dir = output_dir.resolve()
@@ -223,22 +158,20 @@ def encode(
     work_dir = (work_dir or output_dir.with_name(output_dir.name + ".work")).resolve()
     require_places(output_dir, work_dir)
     layout, dataset = Layout(work_dir), dataset_of(manifest, options)
-    if not _encode(layout, dataset, _spec(checkpoint, device, options)):
+    if not _encode(layout, dataset, _spec(checkpoint, device)):
         sys.exit(1)
     index = export_dataset(layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)
     click.echo(f"{output_dir}: {len(index.rows)} rows in {len(index.buckets)} buckets")
 
 
-def _spec(checkpoint: Path, device: str, options: Mapping[str, Any]) -> EncoderSpec:
+def _spec(checkpoint: Path, device: str) -> EncoderSpec:
     from muvap_assets.ref2va.encoder_spec import EncoderSpec
 
     if device == "auto":
         import torch
 
         device = "cuda" if torch.cuda.is_available() else "cpu"
-    return EncoderSpec(
-        checkpoint=checkpoint.resolve(), device=device, max_presentation_tokens=options["max_presentation_tokens"]
-    )
+    return EncoderSpec(checkpoint=checkpoint.resolve(), device=device)
 
 
 def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:

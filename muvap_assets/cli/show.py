@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from muvap_assets.cli.options import refuse_given
 from muvap_assets.cli.ref2va import is_dataset
 
 
@@ -23,14 +24,12 @@ def show(folder: Path, name: str, output: Path, start_sec: str | None, seconds: 
     FOLDER is a pack and NAME a sample_id: sound, faces, labels and targets on one time axis. Or FOLDER is a published ref2va
     dataset and NAME a row's id: caption, references, sequence and latents.
     """
-    from muvap_assets.errors import ConfigError
     from muvap_assets.pages.document import write_page
 
     if is_dataset(folder):
         from muvap_assets.pages.ref2va_row import row_page
 
-        if start_sec is not None or seconds is not None:
-            raise ConfigError("--start-sec, --seconds: given for a ref2va row; required: a pack. Leave them out.")
+        refuse_given(click.get_current_context(), ["start_sec", "seconds"], "a ref2va row", "a pack")
         page = row_page(folder, name)
     else:
         from muvap_assets.pages.asd_sample import Part, sample_page

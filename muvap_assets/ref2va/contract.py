@@ -8,15 +8,15 @@ Records and constants only: no arithmetic beyond checks of themselves, no file i
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Annotated, Any, NamedTuple, Protocol
 
 from muvap_assets.errors import ConfigError
+from muvap_assets.options import Option, check_options
 
 RAW_SCHEMA = "minimax_h3_ref2va_raw_v1"  # contract: the public raw schema, the only one a manifest may name
 SFT_SCHEMA = "minimax_h3_ref2va_precomputed_v1"  # contract: rows with already noised anchors
@@ -49,6 +49,7 @@ MAX_TARGET_FRAMES = 14_387  # ours: ten minutes, forty times what was released; 
 FLOAT_BYTES = 4  # every tensor of a row is float32
 MAX_CELL_BYTES = 2**31 - 1  # Arrow's binary columns have 32-bit offsets
 MAX_PRESENTATION_TOKENS = MAX_CELL_BYTES // (FLOAT_BYTES * TEXT_WIDTH)  # 104,857: more have no place in a row
+DEFAULT_PRESENTATION_TOKENS = 65_536  # contract: --max-presentation-tokens
 CAPACITY_MULTIPLE = 256  # contract: padded joint sequence lengths
 MAX_NOISE_SEED = 2**63 - 1  # contract: stored as int64
 MAX_SOUND_GAPS_SEC = Fraction(1, FPS)  # ours: all gaps of a used sound; a lost packet or its rounding, no hole
@@ -104,6 +105,7 @@ class Size(NamedTuple):
         return f"{self.width}x{self.height}"
 
 
+CANVAS_SIDE_RULE = f"a positive multiple of {CANVAS_MULTIPLE}"
 CANVAS_RULE = f"a canvas of at most {MAX_CANVAS_PIXELS:,} pixels"
 
 
@@ -123,9 +125,7 @@ class Geometry:
     def __post_init__(self) -> None:
         for name, value in (("width", self.width), ("height", self.height)):
             if not is_canvas_side(value):
-                raise ConfigError(
-                    f"geometry: {name} is {value!r}, required is a positive multiple of {CANVAS_MULTIPLE}. Change it."
-                )
+                raise ConfigError(f"geometry: {name} is {value!r}, required is {CANVAS_SIDE_RULE}. Change it.")
         if self.width * self.height > MAX_CANVAS_PIXELS:
             raise ConfigError(f"geometry: found {self.size}, required is {CANVAS_RULE}. Choose a smaller canvas.")
         if not is_frame_count(self.num_frames):
@@ -261,19 +261,6 @@ class TokenPlanner(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReferenceLimits:
-    """How many references a row may carry (blocks: the defaults of ``MiniMaxH3Ref2VASetupStep``).
-
-    ``max_videos`` counts silent and sounding videos; ``max_audios`` only standalone ones, for a video's soundtrack is its own.
-    """
-
-    max_images: int = 9
-    max_videos: int = 3
-    max_audios: int = 3
-    max_references: int = 12
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSizes:
     """The sizes a checkpoint may change in its ``modular_model_index.json`` (blocks: ConfigSpec of the setup step)."""
 
@@ -294,24 +281,25 @@ class ModelSizes:
         return cls(**declared)
 
 
-def check_token_limit(tokens: int, where: str) -> None:
-    """Refuse a limit under which a row could validate whose text is then too large to be written.
+def _wrong_side(value: int) -> str | None:
+    return None if is_canvas_side(value) else CANVAS_SIDE_RULE
 
-    Raises:
-        ConfigError: it is under 1 or above MAX_PRESENTATION_TOKENS.
-    """
-    if not 1 <= tokens <= MAX_PRESENTATION_TOKENS:
-        raise ConfigError(
-            f"{where}: found {tokens}, required is at least 1 and at most {MAX_PRESENTATION_TOKENS}, as many as one Arrow cell "
-            f"holds of {TEXT_WIDTH} float32 values each. Change it."
-        )
+
+def _wrong_frame_count(value: int) -> str | None:
+    return None if is_frame_count(value) else frame_count_rule(value)
+
+
+def _a_row(what: str) -> str:
+    return f"{what} a row may have; the default is the model's."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetOptions:
     """What a dataset's entry may set; the defaults are the contract's.
 
-    ``width``, ``height`` and ``num_frames`` are the canvas of rows without a ``target_geometry``; ``sft`` ignores them.
+    ``width``, ``height`` and ``num_frames`` are the canvas of rows without a ``target_geometry``; ``sft`` ignores them. How many
+    references a row may carry is by default what ``MiniMaxH3Ref2VASetupStep`` of the blocks takes: ``max_videos`` counts silent
+    and sounding videos, ``max_audios`` only standalone ones, for a video's soundtrack is its own.
     ``global_batch_rows`` is what the bucket table fills its buckets up to. ``decode_check`` rows of each part are decoded
     again and compared with their media; ``decode_check_min_psnr_db`` and ``decode_check_min_audio_snr_db`` are what they should
     reach (see ``decode_check`` for where the defaults come from).
@@ -320,60 +308,56 @@ class DatasetOptions:
         ConfigError: a value is outside what it may be; the message names it.
     """
 
-    format: Format = Format.PACKED
-    width: int = 1344
-    height: int = 768
-    num_frames: int = 124
-    max_presentation_tokens: int = 65_536
-    reference_noise_seed: int = 42
-    allow_outside: bool = False
-    global_batch_rows: int = 8
-    decode_check: int = 0
-    decode_check_min_psnr_db: float = 20.0
-    decode_check_min_audio_snr_db: float = 0.0
-    limits: ReferenceLimits = field(default_factory=ReferenceLimits)
+    format: Annotated[
+        Format,
+        Option(help="packed: one canvas a row, noised at batch time; sft: each clip's own geometry, noised anchors."),
+    ] = Format.PACKED
+    width: Annotated[int, Option(rule=_wrong_side, help="Canvas of rows that name none (packed).")] = 1344
+    height: Annotated[int, Option(rule=_wrong_side, help="Canvas of rows that name none (packed).")] = 768
+    num_frames: Annotated[int, Option(rule=_wrong_frame_count, help="17n+5 frames at 24 fps (packed).")] = 124
+    max_presentation_tokens: Annotated[
+        int,
+        Option(
+            least=1,
+            most=MAX_PRESENTATION_TOKENS,
+            why=f"as many as one Arrow cell holds of {TEXT_WIDTH} float32 values each",
+            help="Longer presentations are refused; nothing is ever truncated.",
+        ),
+    ] = DEFAULT_PRESENTATION_TOKENS
+    max_images: Annotated[int, Option(least=0, help=_a_row("Image references"))] = 9
+    max_videos: Annotated[int, Option(least=0, help=_a_row("Video references, silent or sounding,"))] = 3
+    max_audios: Annotated[int, Option(least=0, help=_a_row("Standalone audio references"))] = 3
+    max_references: Annotated[int, Option(least=0, help=_a_row("References in all"))] = 12
+    allow_outside: Annotated[bool, Option(help="Let media paths leave the manifest's folder.")] = False
+    global_batch_rows: Annotated[int, Option(least=1, help="What the bucket table fills its buckets up to.")] = 8
+    reference_noise_seed: Annotated[
+        int,
+        Option(
+            least=0,
+            most=MAX_NOISE_SEED,
+            why="for it is stored as int64",
+            help="Stored with packed rows: what their reference noise is drawn from.",
+        ),
+    ] = 42
+    decode_check: Annotated[
+        int,
+        Option(
+            least=0,
+            help="Rows to decode again and compare with their media; reported, never a reason not to publish.",
+        ),
+    ] = 0
+    decode_check_min_psnr_db: Annotated[float, Option(help="Warn below, pixels.")] = 20.0
+    decode_check_min_audio_snr_db: Annotated[float, Option(help="Warn below, sound.")] = 0.0
     sizes: ModelSizes = field(default_factory=ModelSizes)
 
     def __post_init__(self) -> None:
-        if self.format not in tuple(Format):
-            raise ConfigError(f"format: found {self.format!r}, required is one of {[*map(str, Format)]}. Change it.")
+        check_options(self)
         Geometry(self.width, self.height, self.num_frames)
-        for name, value, least in (
-            ("reference_noise_seed", self.reference_noise_seed, 0),
-            ("global_batch_rows", self.global_batch_rows, 1),
-            ("decode_check", self.decode_check, 0),
-            *((limit.name, getattr(self.limits, limit.name), 0) for limit in fields(ReferenceLimits)),
-        ):
-            if value < least:
-                raise ConfigError(f"{name}: found {value}, required is at least {least}. Change it.")
-        if self.reference_noise_seed > MAX_NOISE_SEED:
-            raise ConfigError(
-                f"reference_noise_seed: found {self.reference_noise_seed}, required is at most {MAX_NOISE_SEED} (it is stored as "
-                "int64). Change it."
-            )
-        check_token_limit(self.max_presentation_tokens, "max_presentation_tokens")
-        for name in ("decode_check_min_psnr_db", "decode_check_min_audio_snr_db"):
-            if not math.isfinite(getattr(self, name)):
-                raise ConfigError(f"{name}: found {getattr(self, name)}, required is a finite number of dB. Change it.")
 
     @property
     def geometry(self) -> Geometry:
         """The geometry of a packed row that names none."""
         return Geometry(self.width, self.height, self.num_frames)
-
-
-def options_of(values: Mapping[str, Any]) -> DatasetOptions:
-    """The options among flat ``values``, limits of references beside the others; what is no option is passed over.
-
-    Raises:
-        ConfigError: see :class:`DatasetOptions`.
-    """
-    limits = ReferenceLimits(**_chosen(ReferenceLimits, values))
-    return DatasetOptions(**_chosen(DatasetOptions, values), limits=limits)
-
-
-def _chosen(kind: type[DatasetOptions | ReferenceLimits], values: Mapping[str, Any]) -> dict[str, Any]:
-    return {option.name: values[option.name] for option in fields(kind) if option.name in values}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

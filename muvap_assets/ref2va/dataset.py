@@ -23,7 +23,13 @@ from torch.utils.data import Dataset
 from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.capacities import Capacities, oversized
-from muvap_assets.ref2va.contract import Format, ReferenceGeometry, frame_count_rule, is_frame_count
+from muvap_assets.ref2va.contract import (
+    DEFAULT_PRESENTATION_TOKENS,
+    Format,
+    ReferenceGeometry,
+    frame_count_rule,
+    is_frame_count,
+)
 from muvap_assets.ref2va.geometry import frames_of_latents, target_audio_latents, video_latent_frames
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, written_geometry
 from muvap_assets.ref2va.noise import noised_rows
@@ -51,7 +57,7 @@ class DatasetSettings:
     require_existing: bool = False
     num_latent_t: int | None = None
     num_frames: int | None = None
-    max_presentation_tokens: int = 65_536
+    max_presentation_tokens: int = DEFAULT_PRESENTATION_TOKENS
     capacities: Capacities | None = None
 
     def __post_init__(self) -> None:

@@ -24,7 +24,13 @@ import numpy as np
 from muvap_assets.disk import require_space
 from muvap_assets.errors import EncodeError, FormatError, MediaError, Violation, ViolationCode
 from muvap_assets.ref2va.assembly import assembled, record_of
-from muvap_assets.ref2va.contract import AUDIO_ROW_WIDTH, Format, Geometry, ReferenceGeometry
+from muvap_assets.ref2va.contract import (
+    AUDIO_ROW_WIDTH,
+    DEFAULT_PRESENTATION_TOKENS,
+    Format,
+    Geometry,
+    ReferenceGeometry,
+)
 from muvap_assets.ref2va.encoder import (
     Component,
     Encoder,
@@ -100,14 +106,14 @@ class EncodeOptions:
     """How a run goes about it; none of it changes a result.
 
     Attributes:
-        max_presentation_tokens: rows above it, or above the encoder's own, are rejected before a weight is loaded.
+        max_presentation_tokens: rows above it are rejected before a weight is loaded.
         workers: threads that prepare media ahead of the device; by default every core but one, at most 8.
         blocks_ahead: media blocks that may wait for each row being prepared.
         source: the manifest's name, for messages.
         estimated_bytes: of each row's tensors, by its id, as the manifest counted them; the disk has to have as much.
     """
 
-    max_presentation_tokens: int = 65_536
+    max_presentation_tokens: int = DEFAULT_PRESENTATION_TOKENS
     workers: int = field(default_factory=lambda: min(8, max(1, (os.cpu_count() or 2) - 1)))
     blocks_ahead: int = 4
     source: str | None = None
@@ -210,7 +216,7 @@ def _plan(run: _Run, row: RowInput) -> _Work | None:
     """Tokens and keys of a row, or ``None`` with a violation."""
     try:
         plan = run.encoder.plan_tokens(row.caption, [reference.presented for reference in row.references])
-        limit = min(run.options.max_presentation_tokens, run.encoder.max_presentation_tokens)
+        limit = run.options.max_presentation_tokens
         if plan.total > limit:
             raise EncodeError(
                 ViolationCode.PRESENTATION_TOO_LONG,

@@ -244,10 +244,6 @@ class Encoder(Protocol):
     def fingerprint(self) -> EncoderFingerprint:
         """What results depend on."""
 
-    @property
-    def max_presentation_tokens(self) -> int:
-        """The longest presentation it takes."""
-
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
         """Presentation tokens by part, with no weight loaded; the total equals what the text stage then produces.
 

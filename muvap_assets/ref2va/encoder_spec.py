@@ -19,7 +19,6 @@ from typing import Any
 from muvap_assets.disk import SETTLED_SEC, state_of
 from muvap_assets.errors import ConfigError
 from muvap_assets.publish import file_sha256
-from muvap_assets.ref2va.contract import check_token_limit
 from muvap_assets.ref2va.encoder import Component, EncoderFingerprint, Stage, json_digest
 
 # Raised whenever a recipe below changes what it makes, so that parts made before are made again.
@@ -51,7 +50,6 @@ class EncoderSpec:
         vae_dtype: both VAEs compute in it; only float32 gives the released model's latents.
         text_dtype: the conditioner computes in it; the released one is bfloat16.
         threads: of torch on the CPU; another count changes audio latents by about 2e-6, so it is part of the recipe.
-        max_presentation_tokens: rows above are rejected before a weight is loaded; none is ever truncated.
 
     Raises:
         ConfigError: a value is outside what it may be.
@@ -62,7 +60,6 @@ class EncoderSpec:
     vae_dtype: str = "float32"
     text_dtype: str = "bfloat16"
     threads: int = 1
-    max_presentation_tokens: int = 65_536
 
     def __post_init__(self) -> None:
         checks = (
@@ -74,7 +71,6 @@ class EncoderSpec:
         for name, value, holds, required in checks:
             if not holds:
                 raise ConfigError(f"encoder: {name} is {value!r}, required is {required}. Change it.")
-        check_token_limit(self.max_presentation_tokens, "encoder: max_presentation_tokens")
 
     @property
     def device_type(self) -> str:

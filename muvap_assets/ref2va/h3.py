@@ -89,11 +89,6 @@ class H3Encoder:
         return self._fingerprint
 
     @property
-    def max_presentation_tokens(self) -> int:
-        """The longest presentation it takes."""
-        return self.spec.max_presentation_tokens
-
-    @property
     def presentation(self) -> Presentation:
         """The tokenizer and processor: small, loaded once, kept."""
         if self._presentation is None:

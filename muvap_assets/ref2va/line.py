@@ -46,7 +46,7 @@ from muvap_assets.ref2va.row_retention import in_use
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.standing_rows import ENCODE_CHECKS, StandingRow, read_rows, verify_encoded, write_rows
 
-MANIFEST_CODE_VERSION = "1"
+MANIFEST_CODE_VERSION = "2"
 ENCODE_CODE_VERSION = "2"
 INDEX_CODE_VERSION = "1"
 PROVENANCE_FILE = "provenance.json"

@@ -33,7 +33,7 @@ from muvap_assets.publish import (
 )
 from muvap_assets.ref2va.cache import PICKLE_NAME, STAMPS_NAME, place_index, read_index, write_index
 from muvap_assets.ref2va.capacities import propose
-from muvap_assets.ref2va.contract import Format
+from muvap_assets.ref2va.contract import DEFAULT_PRESENTATION_TOKENS, Format
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, training_section, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow
 from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
@@ -74,7 +74,7 @@ class PublicationOptions:
     """
 
     format: Format
-    max_presentation_tokens: int = 65_536
+    max_presentation_tokens: int = DEFAULT_PRESENTATION_TOKENS
     capacities: int = 4
     provenance: Mapping[str, Any] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ from typing import Any
 from muvap_assets.errors import Violation, ViolationCode
 from muvap_assets.ref2va.contract import DatasetOptions, RawSample
 from muvap_assets.ref2va.findings import Findings
-from muvap_assets.ref2va.raw_rows import DuplicateKeys, json_object, parse_row, printable
+from muvap_assets.ref2va.raw_rows import DuplicateKeys, id_of, json_object, parse_row, printable
 
 MAX_MANIFEST_BYTES = 512 << 20
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -231,8 +231,8 @@ def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Viola
     found: list[Violation] = []
     first: dict[str, int] = {}
     for row, value in values:
-        sample_id = value.get("id") if isinstance(value, dict) else None
-        if not isinstance(sample_id, str):
+        sample_id = id_of(value)
+        if sample_id is None:
             continue
         if sample_id not in first:
             first[sample_id] = row

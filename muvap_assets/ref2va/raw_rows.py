@@ -1,6 +1,8 @@
 """The raw schema ``minimax_h3_ref2va_raw_v1``: one JSON value to one sample, or everything that is wrong with it.
 
-Only the text is looked at; no media file is opened here, though whether it exists is checked.
+Only the text is looked at; no media file is opened here, though whether it exists is checked. As in the public loader a key
+whose value is null counts as not given, at any depth (a loader that gives all rows the same keys fills the others with
+null), and blanks around the id, the caption and paths are no part of them.
 """
 
 from __future__ import annotations
@@ -14,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from muvap_assets.errors import BACKSLASH_HINT, Violation, ViolationCode
+from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
-    CANVAS_MULTIPLE,
     CANVAS_RULE,
+    CANVAS_SIDE_RULE,
     MAX_CANVAS_PIXELS,
     PACKED_SCHEMA,
     RAW_SCHEMA,
@@ -27,7 +30,6 @@ from muvap_assets.ref2va.contract import (
     RawSample,
     Reference,
     ReferenceKind,
-    ReferenceLimits,
     frame_count_rule,
     is_canvas_side,
     is_frame_count,
@@ -45,6 +47,7 @@ REFERENCE_KEYS: Mapping[ReferenceKind, tuple[str, ...]] = {
 OPTIONAL_REFERENCE_KEYS = ("fps", "sample_rate")
 GEOMETRY_KEYS = ("width", "height", "num_frames")
 MAX_ID_LENGTH = 200
+_DEFAULTS = {option.name: option.default for option in options_of(DatasetOptions)}
 MAX_RATE_HZ = 768_000
 
 
@@ -83,23 +86,30 @@ def parse_row(
     Returns:
         The sample, its paths as written but relative to ``base`` where they lead into it, or ``None``; and every violation found.
     """
-    identity = value.get("id") if isinstance(value, dict) else None
-    findings = Findings(source, row, printable(identity) if isinstance(identity, str) and identity else None)
+    identity = id_of(value)
+    findings = Findings(source, row, printable(identity) if identity else None)
     reader = _Reader(findings, base, options)
-    if not reader.check_object(value, None, ROW_KEYS, OPTIONAL_ROW_KEYS):
+    given = reader.given(value, None, ROW_KEYS, OPTIONAL_ROW_KEYS)
+    if given is None:
         return None, findings.found
-    reader.check_schema(value)
-    sample_id = reader.sample_id(value)
-    target = reader.target(value)
-    caption = reader.caption(value)
-    references = reader.references(value)
-    geometry = reader.geometry(value)
+    reader.check_schema(given)
+    sample_id = reader.sample_id(given)
+    target = reader.target(given)
+    caption = reader.caption(given)
+    references = reader.references(given)
+    geometry = reader.geometry(given)
     if not findings.clean or sample_id is None or target is None or caption is None:
         return None, findings.found
     sample = RawSample(
         id=sample_id, target_video=target, caption=caption, references=references, geometry=geometry, row=row
     )
     return sample, findings.found
+
+
+def id_of(value: Any) -> str | None:
+    """The id that a row's JSON value gives, without the blanks around it; ``None`` where it gives no text."""
+    sample_id = value.get("id") if isinstance(value, dict) else None
+    return sample_id.strip() if isinstance(sample_id, str) else None
 
 
 class _Reader:
@@ -114,11 +124,15 @@ class _Reader:
             ViolationCode.VALUE_INVALID, where, found=shown(value), required=required, hint="Correct the value."
         )
 
-    def check_object(self, value: Any, where: str | None, keys: Sequence[str], optional: Sequence[str]) -> bool:
-        """Whether it is an object; what its keys are is reported either way."""
+    def given(
+        self, value: Any, where: str | None, keys: Sequence[str], optional: Sequence[str]
+    ) -> dict[str, Any] | None:
+        """The keys of an object that are not null, or ``None`` where it is no object; wrong keys are reported."""
         if not isinstance(value, dict):
             self.wrong(where, value, f"an object with {', '.join(keys)}")
-            return False
+            return None
+        given = {key: item for key, item in value.items() if item is not None}
+        missing = [key for key in keys if key not in given and key not in optional]
         prefix = f"{where}." if where else ""
         for code, names, found, hint in (
             (
@@ -129,22 +143,28 @@ class _Reader:
             ),
             (
                 ViolationCode.KEY_UNKNOWN,
-                sorted(set(value) - set(keys)),
+                sorted(set(given) - set(keys)),
                 "an unknown key",
                 "Remove or rename it.",
             ),
             (
                 ViolationCode.KEY_MISSING,
-                [key for key in keys if key not in value and key not in optional],
+                [key for key in missing if key not in value],
                 "the key is missing",
                 "Add it.",
+            ),
+            (
+                ViolationCode.KEY_MISSING,
+                [key for key in missing if key in value],
+                "null, which counts as not given",
+                "Give it a value.",
             ),
         ):
             for name in names:
                 self.findings.add(
                     code, f"{prefix}{printable(name)}", found=found, required=f"keys {', '.join(keys)}", hint=hint
                 )
-        return True
+        return given
 
     def check_schema(self, value: Mapping[str, Any]) -> None:
         version = value.get("schema_version", RAW_SCHEMA)
@@ -160,16 +180,16 @@ class _Reader:
         )
 
     def sample_id(self, value: Mapping[str, Any]) -> str | None:
-        sample_id = value.get("id")
+        sample_id = id_of(value)
         if "id" not in value:
             return None
-        if isinstance(sample_id, str) and _is_id(sample_id):
+        if sample_id is not None and _is_id(sample_id):
             return sample_id
         self.findings.add(
             ViolationCode.SAMPLE_ID_INVALID,
             "id",
-            found=shown(sample_id),
-            required=f"1 to {MAX_ID_LENGTH} printable characters without space around them",
+            found=shown(value["id"]),
+            required=f"1 to {MAX_ID_LENGTH} printable characters",
             hint="Rename the row.",
         )
         return None
@@ -182,16 +202,14 @@ class _Reader:
             except UnicodeEncodeError:
                 self.wrong("caption", caption, "text without lone surrogates")
                 return None
-            return caption
+            return caption.strip()
         if "caption" in value:
             self.wrong("caption", caption, "text that is not blank")
         return None
 
     def target(self, value: Mapping[str, Any]) -> Path | None:
-        target: Any = value.get("target")
-        if "target" not in value or not self.check_object(target, "target", ("video",), ()):
-            return None
-        return self.path(target, "video", "target")
+        target = self.given(value["target"], "target", ("video",), ()) if "target" in value else None
+        return None if target is None else self.path(target, "video", "target")
 
     def references(self, value: Mapping[str, Any]) -> tuple[Reference, ...]:
         entries = value.get("references")
@@ -205,7 +223,6 @@ class _Reader:
         return tuple(reference for reference in read if reference is not None)
 
     def _check_counts(self, kinds: Sequence[str], total: int) -> None:
-        limits = self.options.limits
         videos = kinds.count("video") + kinds.count("video_audio")
         for what, count, name in (
             ("image", kinds.count("image"), "max_images"),
@@ -213,8 +230,8 @@ class _Reader:
             ("standalone audio", kinds.count("audio"), "max_audios"),
             ("", total, "max_references"),
         ):
-            limit = getattr(limits, name)
-            source = "MiniMaxH3Ref2VASetupStep" if limit == getattr(ReferenceLimits(), name) else name
+            limit = getattr(self.options, name)
+            source = "MiniMaxH3Ref2VASetupStep" if limit == _DEFAULTS[name] else name
             if count > limit:
                 self.findings.add(
                     ViolationCode.REFERENCE_COUNT,
@@ -241,20 +258,18 @@ class _Reader:
             self.wrong(f"{where}.type", entry.get("type"), f"one of {kinds}")
             return None
         kind = ReferenceKind(entry["type"])
-        self.check_object(entry, where, REFERENCE_KEYS[kind], OPTIONAL_REFERENCE_KEYS)
+        given = self.given(entry, where, REFERENCE_KEYS[kind], OPTIONAL_REFERENCE_KEYS) or {}
         allowed = [name for name in ("image", "video", "audio") if name in REFERENCE_KEYS[kind]]
-        paths = {name: self.path(entry, name, where) for name in allowed}
-        fps = self._rate(entry, "fps", where) if "fps" in REFERENCE_KEYS[kind] else None
-        hertz = self._rate(entry, "sample_rate", where) if "sample_rate" in REFERENCE_KEYS[kind] else None
+        paths = {name: self.path(given, name, where) for name in allowed}
+        fps = self._rate(given, "fps", where) if "fps" in REFERENCE_KEYS[kind] else None
+        hertz = self._rate(given, "sample_rate", where) if "sample_rate" in REFERENCE_KEYS[kind] else None
         return Reference(kind=kind, **paths, fps=fps, sample_rate_hz=None if hertz is None else int(hertz))
 
     def _rate(self, entry: Mapping[str, Any], name: str, where: str) -> Fraction | None:
         """An optional rate; fps as a number or an exact text like ``30000/1001``, hertz as a whole number."""
-        given = entry.get(name)
-        if given is None:
-            if name in entry:
-                self.wrong(f"{where}.{name}", given, "a positive number, or no such key")
+        if name not in entry:
             return None
+        given = entry[name]
         rate = exact_number(given)
         hertz = name == "sample_rate"
         if rate is None or rate <= 0 or rate > (MAX_RATE_HZ if hertz else 1000) or (hertz and rate.denominator != 1):
@@ -280,7 +295,7 @@ class _Reader:
         if not isinstance(given, str) or not given.strip() or "\0" in given:
             self._refuse_path(place, shown(given))
             return None
-        path = Path(given)
+        path = Path(given.strip())
         try:
             resolved = (self.base / path).resolve()
             is_file, exists = resolved.is_file(), resolved.exists()
@@ -325,25 +340,23 @@ class _Reader:
         return resolved.relative_to(self.base) if resolved.is_relative_to(self.base) else path
 
     def geometry(self, value: Mapping[str, Any]) -> Geometry | None:
-        given: Any = value.get("target_geometry")
-        if "target_geometry" not in value:
+        """The canvas and frames a row asks for, what it leaves out from the dataset's options; ``None`` where it gives none."""
+        place = "target_geometry"
+        given = self.given(value[place], place, GEOMETRY_KEYS, GEOMETRY_KEYS) if place in value else None
+        if not given:
             return None
         if self.options.format is Format.SFT:
             self.findings.add(
                 ViolationCode.GEOMETRY_REFUSED,
-                "target_geometry",
+                place,
                 found=shown(given),
                 required="none: the sft format keeps each clip's own geometry",
                 hint="Remove it, or use the packed format.",
             )
             return None
-        if not self.check_object(given, "target_geometry", GEOMETRY_KEYS, ()):
-            return None
         width, height, num_frames = (self._lattice(given, name) for name in GEOMETRY_KEYS)
         if width is not None and height is not None and width * height > MAX_CANVAS_PIXELS:
-            self._off_lattice(
-                "target_geometry", f"{shown(width)}x{shown(height)}", CANVAS_RULE, "Choose a smaller one."
-            )
+            self._off_lattice(place, f"{shown(width)}x{shown(height)}", CANVAS_RULE, "Choose a smaller one.")
             return None
         return None if width is None or height is None or num_frames is None else Geometry(width, height, num_frames)
 
@@ -351,23 +364,21 @@ class _Reader:
         self.findings.add(ViolationCode.GEOMETRY_INVALID, place, found=found, required=required, hint=hint)
 
     def _lattice(self, given: Mapping[str, Any], name: str) -> int | None:
-        if name not in given:
-            return None
-        number, place = given[name], f"target_geometry.{name}"
+        number, place = given.get(name, getattr(self.options, name)), f"target_geometry.{name}"
         if not isinstance(number, int) or isinstance(number, bool):
             self.wrong(place, number, "a whole number")
             return None
         on_lattice = is_frame_count(number) if name == "num_frames" else is_canvas_side(number)
         if not on_lattice:
             frames = name == "num_frames"
-            required = frame_count_rule(number) if frames else f"a positive multiple of {CANVAS_MULTIPLE}"
+            required = frame_count_rule(number) if frames else CANVAS_SIDE_RULE
             self._off_lattice(place, shown(number), required, "Choose one; none is snapped.")
             return None
         return number
 
 
 def _is_id(text: str) -> bool:
-    return text.strip() == text and text.isprintable() and 0 < len(text) <= MAX_ID_LENGTH
+    return text.isprintable() and 0 < len(text) <= MAX_ID_LENGTH
 
 
 def exact_number(value: Any) -> Fraction | None:

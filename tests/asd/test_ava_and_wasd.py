@@ -10,12 +10,13 @@ import soundfile
 from loader_miniature import HEADER, Miniature, Track
 
 from muvap_assets.asd import line
-from muvap_assets.asd.contract import Corpus, Policy
+from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.ava import AvaCorpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus, read_tsv
 from muvap_assets.asd.corpora.wasd import WasdCorpus
 from muvap_assets.asd.manifest_files import read_manifest
 from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import source_indices
 from muvap_assets.demo.corpus import read_frame_number
 from muvap_assets.errors import Severity, ViolationCode

@@ -16,7 +16,7 @@ import pytest
 import soundfile
 import soxr
 
-from muvap_assets.asd.contract import Clip, Policy, VisualKind
+from muvap_assets.asd.contract import Clip, VisualKind
 from muvap_assets.asd.loudness import (
     INDEX_FILE,
     LOUDNESS_CHECKS,
@@ -28,6 +28,7 @@ from muvap_assets.asd.loudness import (
     read_loudness_index,
     verify_loudness_index,
 )
+from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, ViolationCode
 from muvap_assets.media import audio_source

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import soundfile
 
-from muvap_assets.asd.contract import Policy
 from muvap_assets.asd.corpora.tsv import read_tsv
 from muvap_assets.asd.manifest import validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
 from muvap_assets.asd.manifest_files import read_manifest
+from muvap_assets.asd.policy import Policy
 from muvap_assets.errors import Severity, ViolationCode
 from muvap_assets.publish import file_sha256
 

@@ -201,6 +201,31 @@ def test_optional_columns_are_checked_too(tmp_path, kind, rate):
     assert not parsed.rows
 
 
+def test_a_rate_for_all_rows_is_that_of_arrays_whose_row_gives_none(tmp_path):
+    paths = {"own": "a.npy", "none": "b.NPY ", "wav": "c.wav"}
+    rows = [
+        row(sample_id=name, audio_path=path) + ("\t32000" if name == "own" else "\t ") for name, path in paths.items()
+    ]
+    path = tmp_path / "train.tsv"
+    path.write_text("\n".join([HEADER + "\taudio_sample_rate", *rows]) + "\n")
+    parsed = read_tsv(path, 8_000)
+    assert not parsed.violations
+    assert {clip.sample_id: clip.audio_sample_rate for clip in parsed.rows} == {
+        "own": 32_000,
+        "none": 8_000,
+        "wav": None,
+    }
+    (refused,) = read_tsv(path).violations
+    assert (refused.sample_id, refused.code) == ("none", ViolationCode.AUDIO_RATE_INVALID)
+    assert "option audio_sample_rate" in refused.message()
+
+
+def test_a_rate_for_all_rows_needs_no_column(tmp_path):
+    path = tmp_path / "train.tsv"
+    path.write_text(f"{HEADER}\n{row(audio_path='a.npy')}\n")
+    assert [clip.audio_sample_rate for clip in read_tsv(path, 8_000).rows] == [8_000]
+
+
 def test_every_broken_row_is_reported_at_once_and_the_good_ones_stay(tmp_path):
     parsed = parse(
         tmp_path,

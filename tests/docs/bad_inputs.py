@@ -25,12 +25,13 @@ from PIL import Image
 from published_rows import LONG, clean_record, finished, published, sft_record
 
 from muvap_assets.asd import line
-from muvap_assets.asd.contract import Corpus, OnViolation, Policy
+from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.ava import AvaCorpus
 from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.packs.layout import FACES_FILE, shard_name
 from muvap_assets.asd.packs.verify import verify_pack
+from muvap_assets.asd.policy import OnViolation, Policy
 from muvap_assets.errors import ValidationError, Violation
 from muvap_assets.layout import Layout
 from muvap_assets.publish import not_run

@@ -5,7 +5,8 @@ import re
 import pytest
 from pages import read_page, tables
 
-from muvap_assets.asd.packs.plan import INDEX_BYTES, SHARD_BYTES, _array_bytes
+from muvap_assets.asd.packs.plan import INDEX_BYTES, _array_bytes
+from muvap_assets.asd.policy import SHARD_BYTES
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,

@@ -11,8 +11,6 @@ from click.testing import CliRunner
 from encoder_rows import FakeEncoder
 
 from muvap_assets.cli.main import main
-from muvap_assets.cli.ref2va import DATASET_OPTIONS
-from muvap_assets.datasets import Ref2VAEntry
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
 from muvap_assets.ref2va import line
 
@@ -231,14 +229,10 @@ def test_validate_json_names_every_violation(sources, tmp_path):
     assert sum(verdict["violation_counts"].values()) == len(verdict["violations"])
 
 
-def test_the_command_takes_the_limits_of_references_and_has_the_datasets_files_defaults(sources):
+def test_the_command_takes_the_limits_of_references(sources):
     result = muvap("validate", sources / "clips.jsonl", *CANVAS, "--max-references", "0")
     assert result.exit_code == 1
     assert "required: at most 0 (max_references)" in result.output
-    options = {option.name: option.default for option in main.commands["encode"].params}
-    for name in ("max_images", "max_videos", "max_audios", "max_references", "max_presentation_tokens", "num_frames"):
-        assert options[name] == Ref2VAEntry.model_fields[name].default
-        assert name in DATASET_OPTIONS
 
 
 def test_a_moved_dataset_is_noticed_and_indexed_anew(sources, tiny_checkpoint, tmp_path, fake):

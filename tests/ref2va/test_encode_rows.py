@@ -17,9 +17,12 @@ import pytest
 from encoder_rows import FakeEncoder, audio, frames, image, row, tree, video
 
 from muvap_assets.errors import EncodeError, MediaError, ViolationCode
-from muvap_assets.ref2va.contract import Format, Geometry, Size
+from muvap_assets.layout import Layout
+from muvap_assets.progress import no_progress
+from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format, Geometry, Size
 from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
 from muvap_assets.ref2va.encoder import Component, EncoderFingerprint, Stage
+from muvap_assets.ref2va.line import encode_admitted
 from muvap_assets.ref2va.prefetch import stage_media
 from muvap_assets.ref2va.records import read_shard
 from muvap_assets.ref2va.row_store import RowStore
@@ -284,14 +287,17 @@ def test_an_oversized_presentation_is_rejected_by_its_plan_before_anything_is_lo
     assert encoder.loads == []
 
 
+def test_the_limit_of_the_dataset_is_the_one_that_rows_are_encoded_under(tmp_path):
+    hundred_and_ten = row("a", image(1), caption="x" * 100)
+    for limit, encoded in ((110, 1), (109, 0)):
+        options = DatasetOptions(max_presentation_tokens=limit)
+        dataset = Dataset(name="clips", manifest=tmp_path / "clips.jsonl", options=options)
+        report = encode_admitted(Layout(tmp_path), dataset, [hundred_and_ten], FakeEncoder(), no_progress)
+        assert len(report.rows) == encoded
+        assert [f"at most {limit};" in violation.required for violation in report.violations] == [True] * (1 - encoded)
+
+
 # --- progress, sharing, kills ------------------------------------------------------------------------------------------
-
-
-def test_the_encoders_own_limit_holds_too(store):
-    encoder = FakeEncoder()
-    encoder.max_presentation_tokens = 50
-    report = encode_rows([row("a", image(1), caption="x" * 41)], encoder, store)
-    assert "required: at most 50" in report.violations[0].message()
 
 
 def test_findings_survive_a_process_pool():

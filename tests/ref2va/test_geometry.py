@@ -1,9 +1,7 @@
 """The arithmetic against exact fractions and known values. What the library says is in test_geometry_library.py."""
 
 from fractions import Fraction
-from functools import partial
 from math import ceil, floor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,7 +21,6 @@ from muvap_assets.ref2va.contract import (
     Size,
     is_frame_count,
 )
-from muvap_assets.ref2va.encoder_spec import EncoderSpec
 from muvap_assets.ref2va.geometry import (
     audio_latents_of,
     bucket_name,
@@ -269,10 +266,8 @@ def test_no_limit_admits_a_text_that_fits_no_arrow_cell():
     """32-bit offsets, 5120 values of 4 bytes a token."""
     assert 104_857 * 5120 * 4 < 2**31 <= 104_858 * 5120 * 4
     assert DatasetOptions(max_presentation_tokens=104_857).max_presentation_tokens == 104_857
-    assert EncoderSpec(checkpoint=Path("x"), max_presentation_tokens=104_857).max_presentation_tokens == 104_857
-    for make in (DatasetOptions, partial(EncoderSpec, checkpoint=Path("x"))):
-        with pytest.raises(ConfigError, match=r"max_presentation_tokens: found 104858, .* at most 104857.*Arrow cell"):
-            make(max_presentation_tokens=104_858)
+    with pytest.raises(ConfigError, match=r"max_presentation_tokens: found 104858, .* at most 104857.*Arrow cell"):
+        DatasetOptions(max_presentation_tokens=104_858)
 
 
 def test_the_defaults_are_the_contracts():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from media_makers import raw_row, write_rows
 
 from muvap_assets.errors import Severity
-from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind, ReferenceLimits
+from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.raw_rows import exact_number, json_object
 
@@ -123,7 +123,17 @@ ONE_WRONG = {
     "the packed schema": ({"schema_version": "minimax_h3_ref2va_packed_v1"}, "schema_invalid", "schema_version"),
     "a number as schema": ({"schema_version": 1}, "schema_invalid", "schema_version"),
     "a number as id": ({"id": 7}, "sample_id_invalid", "id"),
-    "space around an id": ({"id": " a"}, "sample_id_invalid", "id"),
+    "a blank id": ({"id": " "}, "sample_id_invalid", "id"),
+    "null as id": ({"id": None}, "key_missing", "id"),
+    "null as caption": ({"caption": None}, "key_missing", "caption"),
+    "null as references": ({"references": None}, "key_missing", "references"),
+    "null as schema": ({"schema_version": None}, "key_missing", "schema_version"),
+    "null as a reference": ({"references": [IMAGE, None]}, "value_invalid", "references[1]"),
+    "null as the path a reference needs": (
+        {"references": [{"type": "image", "image": None}]},
+        "key_missing",
+        "references[0].image",
+    ),
     "a control character in an id": ({"id": "a\nb"}, "sample_id_invalid", "id"),
     "a blank caption": ({"caption": " \n"}, "value_invalid", "caption"),
     "a list as caption": ({"caption": ["x"]}, "value_invalid", "caption"),
@@ -147,7 +157,8 @@ ONE_WRONG = {
     "audio only": ({"references": [AUDIO]}, "reference_visual_missing", "references"),
     "no reference": ({"references": []}, "reference_visual_missing", "references"),
     "an empty path": ({"target": {"video": ""}}, "path_invalid", "target.video"),
-    "a path that is no text": ({"target": {"video": None}}, "path_invalid", "target.video"),
+    "a path that is no text": ({"target": {"video": 7}}, "path_invalid", "target.video"),
+    "null as path": ({"target": {"video": None}}, "key_missing", "target.video"),
     "a path out of the folder": (
         {"references": [{"type": "image", "image": "../outside.png"}]},
         "path_outside",
@@ -201,12 +212,12 @@ ONE_WRONG = {
         "value_invalid",
         "target_geometry.width",
     ),
-    "a geometry without frames": (
-        {"target_geometry": {"width": 64, "height": 64}},
-        "key_missing",
-        "target_geometry.num_frames",
+    "text as geometry": ({"target_geometry": "832x480"}, "value_invalid", "target_geometry"),
+    "a width that is too large with the default height": (
+        {"target_geometry": {"width": 64_000}},
+        "geometry_invalid",
+        "target_geometry",
     ),
-    "no geometry object": ({"target_geometry": None}, "value_invalid", "target_geometry"),
 }
 
 
@@ -257,13 +268,13 @@ def test_the_example_of_the_contract_limits_holds_at_its_edge(folder):  # B16
     ],
 )
 def test_limits_that_are_set_hold_and_are_cited_by_where_they_come_from(folder, limits, references, required):  # B16
-    manifest = of_row(folder, raw_row(references=references), limits=ReferenceLimits(**limits))
+    manifest = of_row(folder, raw_row(references=references), **limits)
     assert [(str(v.code), v.required) for v in manifest.violations] == [("reference_count", required)]
 
 
 def test_limits_may_be_wider_than_the_models(folder):  # B16
-    wide = ReferenceLimits(max_images=20, max_references=20)
-    assert not of_row(folder, raw_row(references=[IMAGE] * 20), limits=wide).violations
+    row = raw_row(references=[IMAGE] * 20)
+    assert not of_row(folder, row, max_images=20, max_references=20).violations
 
 
 def test_a_soundtrack_is_no_standalone_audio(folder):
@@ -276,6 +287,70 @@ def test_keys_given_twice_are_refused_at_any_depth(folder):  # B22
     text = json.dumps(raw_row()).replace('"image": "picture.png"', '"image": "picture.png", "image": "clip.mp4"')
     manifest = read(folder, text + "\n")
     assert [(str(v.code), v.field) for v in manifest.violations] == [("key_duplicate", "references[0].image")]
+
+
+UNION = ("image", "video", "audio", "fps", "sample_rate")
+
+
+def test_null_counts_as_not_given_at_any_depth(folder):
+    """A loader that gives all rows the same keys fills with null those that a row does not have."""
+    references = [
+        IMAGE,
+        VIDEO,
+        AUDIO,
+        {"type": "video_audio", "video": "clip.mp4", "audio": "voice.wav", "fps": 25},
+    ]
+    plain = raw_row(references=references)
+    filled = {
+        **plain,
+        "target": {"video": "target.mov", "fps": None},
+        "references": [{**dict.fromkeys(UNION), **reference} for reference in references],
+        "target_geometry": None,
+        "note": None,
+    }
+    manifest = of_row(folder, filled)
+    assert not manifest.violations
+    assert manifest.samples == of_row(folder, plain).samples
+    nothing_asked = {**plain, "target_geometry": {"width": None, "height": None, "num_frames": None}}
+    for format in Format:
+        assert of_row(folder, nothing_asked, format=format).samples == manifest.samples
+
+
+def test_a_key_given_twice_is_refused_also_where_one_is_null(folder):
+    text = json.dumps(raw_row()).replace('"image": "picture.png"', '"image": null, "image": "picture.png"')
+    assert codes(read(folder, text + "\n")) == ["key_duplicate"]
+
+
+@pytest.mark.parametrize(
+    ("given", "geometry"),
+    [
+        ({"width": 832}, Geometry(832, 480, 56)),
+        ({"height": 64, "width": None}, Geometry(640, 64, 56)),
+        ({"num_frames": 124}, Geometry(640, 480, 124)),
+        ({"width": 64, "num_frames": 22}, Geometry(64, 480, 22)),
+    ],
+)
+def test_a_partial_geometry_takes_the_rest_from_the_options(folder, given, geometry):
+    manifest = of_row(folder, raw_row(target_geometry=given), width=640, height=480, num_frames=56)
+    assert not manifest.violations
+    assert manifest.samples[0].geometry == geometry
+
+
+def test_blanks_around_id_caption_and_paths_are_no_part_of_them(folder):
+    blank = " \t\n\u3000"
+    row = raw_row(f"{blank}a{blank}", caption=f"{blank}She says:\n no.{blank}", target={"video": f" target.mov{blank}"})
+    row["references"] = [{"type": "image", "image": "\npicture.png "}]
+    manifest = of_row(folder, row)
+    assert not manifest.violations
+    (sample,) = manifest.samples
+    assert (sample.id, sample.caption) == ("a", "She says:\n no.")
+    assert [sample.target_video, *sample.references[0].paths] == [Path("target.mov"), Path("picture.png")]
+
+
+def test_ids_that_differ_only_by_outer_blanks_are_the_same_id(folder):
+    manifest = write_rows(folder / "train.jsonl", [raw_row("a"), raw_row(" a ")])
+    (violation,) = read_raw_manifest(manifest, DatasetOptions()).violations
+    assert (str(violation.code), violation.row, violation.sample_id) == ("sample_id_duplicate", 2, "a")
 
 
 def test_ids_given_twice_name_both_rows(folder):  # B22

@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from muvap_assets.asd.contract import OnViolation, ParsedManifest, Policy
+from muvap_assets.asd.contract import ParsedManifest
+from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
+from muvap_assets.options import keys_of, made_of
 
-Share = Annotated[float, Field(ge=0, le=1)]
 Hours = Annotated[float, Field(ge=0.02, le=87_600, allow_inf_nan=False)]
 """An age. Dagster takes no window below a minute, and Python no time span of more than some millennia: ten years do."""
 
 
-class CorpusEntry(BaseModel):
-    """The options every kind of corpus takes; itself the :class:`CorpusSource` of its corpus.
+if TYPE_CHECKING:
+    _PolicyKeys = BaseModel
+else:
+    _PolicyKeys = keys_of(Policy)
+
+
+class CorpusEntry(_PolicyKeys):
+    """The options every kind of corpus takes, those of :class:`Policy` and these; itself the :class:`CorpusSource` of its corpus.
 
     ``dataset`` names it inside packs; where none is given that is the partition key.
     """
@@ -30,17 +36,13 @@ class CorpusEntry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     dataset: Annotated[str, StringConstraints(min_length=1, max_length=100)] | None = None
-    on_violation: OnViolation = OnViolation.FAIL
-    max_missing_audio_share: Share = 0.1
-    max_rejected_share: Share = 0.05
-    max_silent_share: Share = 0.1
-    shard_bytes: Annotated[int, Field(ge=1_000_000)] = 1_000_000_000
+    shard_bytes: ShardBytes = SHARD_BYTES
     max_age_hours: Hours | None = None
 
     @property
     def policy(self) -> Policy:
         """How strictly the corpus is held to the contract."""
-        return Policy(**{option.name: getattr(self, option.name) for option in fields(Policy)})
+        return made_of(Policy, dict(self))
 
     def resolved(self, resolve: Callable[[Path, str], Path]) -> Self:
         """The same entry with every path made absolute by ``resolve(path, key)``."""

@@ -39,6 +39,7 @@ from muvap_assets.asd.corpora.fields import (
     reject_duplicates,
     short,
 )
+from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
 from muvap_assets.errors import Severity, Violation, ViolationCode
 
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
@@ -46,14 +47,17 @@ _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
 _MAX_START_SEC = 10**7
 MAX_COLUMNS = 1000
 _NAMES_SHOWN, _NAME_CHARACTERS = 15, 60
-_MAX_AUDIO_RATE_HZ = 768_000
 
 
 class TsvCorpus(CorpusEntry):
-    """A corpus in the canonical TSV. ``manifest`` is absolute once parsed."""
+    """A corpus in the canonical TSV. ``manifest`` is absolute once parsed.
+
+    ``audio_sample_rate`` is that of NumPy waveforms whose row gives none; what a row gives wins.
+    """
 
     kind: Literal["tsv"]
     manifest: Path
+    audio_sample_rate: AudioSampleRate = None
 
     @property
     def folder(self) -> Path:
@@ -62,15 +66,17 @@ class TsvCorpus(CorpusEntry):
 
     def read(self) -> ParsedManifest:
         """See :func:`read_tsv`."""
-        return read_tsv(self.manifest)
+        return read_tsv(self.manifest, self.audio_sample_rate)
 
     def inputs(self) -> Mapping[str, Path]:
         """The manifest itself."""
         return {"source": self.manifest}
 
 
-def read_tsv(path: Path) -> ParsedManifest:
+def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest:
     """Read a canonical manifest.
+
+    ``audio_sample_rate`` in Hz is that of NumPy waveforms whose row gives none.
 
     Never raises for what the file holds: everything wrong is in the result's violations, together.
     """
@@ -80,6 +86,8 @@ def read_tsv(path: Path) -> ParsedManifest:
     try:
         for number, record in _records(path, findings):
             row_count += 1
+            if audio_sample_rate is not None and _is_array(record) and not record.get("audio_sample_rate", "").strip():
+                record["audio_sample_rate"] = str(audio_sample_rate)
             row = _parse_row(path.name, number, record, findings)
             if row is not None:
                 rows.append(row)
@@ -299,18 +307,23 @@ def _whole(field: str, text: str) -> int:
     return int(text)
 
 
+def _is_array(record: Mapping[str, str]) -> bool:
+    """Whether the waveform is a NumPy array, which does not say its own rate."""
+    return record["audio_path"].strip().lower().endswith(".npy")
+
+
 def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     text = text.strip()
-    is_array = record["audio_path"].strip().lower().endswith(".npy")
-    if not text and not is_array:
+    if not text and not _is_array(record):
         return None
-    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= _MAX_AUDIO_RATE_HZ:
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= MAX_AUDIO_RATE_HZ:
         raise FieldError(
             ViolationCode.AUDIO_RATE_INVALID,
             "audio_sample_rate",
             found=short(text),
-            required=f"whole samples a second, 1 to {_MAX_AUDIO_RATE_HZ}",
-            hint="An array does not say its own rate: a .npy waveform needs this column.",
+            required=f"whole samples a second, 1 to {MAX_AUDIO_RATE_HZ}",
+            hint="A .npy waveform does not say its own rate: give it in this column, or for all rows by the option "
+            "audio_sample_rate.",
         )
     return int(text)
 

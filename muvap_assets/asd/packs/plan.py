@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.packs.layout import AUDIO_DTYPE, LABELS_DTYPE
+from muvap_assets.asd.policy import SHARD_BYTES
 from muvap_assets.errors import ConfigError
 
-SHARD_BYTES = 1_000_000_000
 INDEX_BYTES = 1_200
 """About what the two indexes take for one sample."""
 

@@ -48,9 +48,10 @@ from muvap_assets.asd.packs.layout import (
     write_index,
 )
 from muvap_assets.asd.packs.origins import faces_origin
-from muvap_assets.asd.packs.plan import SHARD_BYTES, Placed, ShardPlan, pack_bytes, plan_shards
+from muvap_assets.asd.packs.plan import Placed, ShardPlan, pack_bytes, plan_shards
 from muvap_assets.asd.packs.reuse import CopiedTrack, Reuse, TrackCopier
 from muvap_assets.asd.packs.video_writer import WrittenVideo, group_by_video, write_video
+from muvap_assets.asd.policy import SHARD_BYTES
 from muvap_assets.asd.timeline import model_frame_count
 from muvap_assets.disk import require_space
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode

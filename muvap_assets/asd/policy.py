@@ -1,0 +1,56 @@
+"""Options of an active-speaker corpus, each with its default and its range. Imports nothing but the standard library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from muvap_assets.options import Option, check_options
+
+MAX_AUDIO_RATE_HZ = 768_000
+SHARD_BYTES = 1_000_000_000
+
+ShardBytes = Annotated[int, Option(least=1_000_000, help="About how large a shard is.")]
+AudioSampleRate = Annotated[
+    int | None,
+    Option(
+        least=1,
+        most=MAX_AUDIO_RATE_HZ,
+        help="Rate in Hz of NumPy waveforms whose row has none in its column audio_sample_rate.",
+    ),
+]
+
+
+class OnViolation(StrEnum):
+    """What becomes of a manifest with bad rows."""
+
+    FAIL = "fail"
+    QUARANTINE = "quarantine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How strictly a corpus is held to the contract. Shares are fractions of one.
+
+    ``max_missing_audio_share``: a clip's audio may end this much of the clip early; the rest is silence and reported.
+    ``max_rejected_share``: with ``quarantine``, more rejected rows than this fail the manifest all the same.
+    ``max_silent_share``: more silent recordings than this fail the loudness index.
+
+    Raises:
+        ConfigError: a value is outside what it may be; the message names it.
+    """
+
+    on_violation: Annotated[
+        OnViolation, Option(flag="quarantine", help="Let good rows go on where others are bad, and list the bad.")
+    ] = OnViolation.FAIL
+    max_missing_audio_share: Annotated[
+        float, Option(least=0, most=1, help="A clip's audio may end this share of the clip early.")
+    ] = 0.1
+    max_rejected_share: Annotated[float, Option(least=0, most=1, help="The limit of --quarantine.")] = 0.05
+    max_silent_share: Annotated[
+        float, Option(least=0, most=1, help="More silent recordings than this fail the loudness index.")
+    ] = 0.1
+
+    def __post_init__(self) -> None:
+        check_options(self)
