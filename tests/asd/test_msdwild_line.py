@@ -15,8 +15,8 @@ import soundfile
 from msdwild_miniature import PLACES, RATE_HZ, SIDE, Miniature, click_times, clicks, number_in, write_mp4
 
 from muvap_assets.asd import line
-from muvap_assets.asd.loudness import build_loudness_index
 from muvap_assets.asd.corpora.tsv import read_tsv
+from muvap_assets.asd.loudness import build_loudness_index
 from muvap_assets.asd.manifest_files import read_manifest
 from muvap_assets.asd.packs import video_writer
 from muvap_assets.asd.packs.reader import PackReader
