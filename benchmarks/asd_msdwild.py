@@ -1,4 +1,4 @@
-"""Peak memory and speed of packing MSDWild at 720p: minutes of video, several faces, overlapping windows."""
+"""Peak memory and speed of packing MSDWild at 720p: minutes of video, several faces, windows of 30 s."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import Violation
+from muvap_assets.errors import Violation, ViolationCode
 
 AUDIO_RATE_HZ = 16_000
 """Rate of packed audio: what the CPC stack reads, 640 samples a model frame."""
@@ -163,6 +163,17 @@ class Corpus:
     def root(self) -> Path:
         """The folder that relative paths of the rows are meant from."""
         return self.source.folder
+
+
+def no_clip_fault(source: str | None = None) -> Violation:
+    """The finding that a corpus holds no clip: nothing is made of it."""
+    return Violation(
+        code=ViolationCode.MANIFEST_EMPTY,
+        source=source,
+        found="no clip",
+        required="at least one",
+        hint="See what was left out of the manifest, and why.",
+    )
 
 
 def _rounded(numerator: int, denominator: int) -> int:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, no_clip_fault
 from muvap_assets.asd.loudness_columns import LOUDNESS_TABLE
 from muvap_assets.asd.policy import Policy
 from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, Violation, ViolationCode
@@ -185,8 +185,10 @@ def build_loudness_index(
         progress: told after each recording.
 
     Raises:
-        ValidationError: recordings cannot be measured; it names all of them.
+        ValidationError: there is no clip, or recordings cannot be measured; it names all of them.
     """
+    if not clips:
+        raise ValidationError("loudness index", [no_clip_fault()])
     recordings = _first_clips(clips)
     if any(clip.audio_from_video for clip in recordings.values()):
         load_video_decoder()

@@ -26,6 +26,7 @@ from muvap_assets.asd.contract import (
     ClipRow,
     ParsedManifest,
     VisualKind,
+    no_clip_fault,
 )
 from muvap_assets.asd.frame_times import check_frame_times
 from muvap_assets.asd.manifest_checks import blocking_violations
@@ -108,6 +109,8 @@ def validate(
             clips.append(clip)
     clips, odd = _reject_odd_shapes(parsed.source, clips)
     findings.extend(odd)
+    if not clips and not errors_of(findings):
+        findings.append(no_clip_fault(parsed.source))
     findings.sort(key=lambda finding: finding.row or 0)
     return ManifestReport(parsed.source, tuple(clips), tuple(findings), parsed.row_count, policy, parsed.notes)
 

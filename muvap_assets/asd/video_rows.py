@@ -80,27 +80,34 @@ def _group_faces(rows: Sequence[ClipRow], root: Path) -> dict[int, FoundFaces]:
 
 
 def _row_faces(row: ClipRow, video: VideoProbe, listings: Mapping[str, BoxListing]) -> FoundFaces:
-    track, count = boxes_of(row), len(row.labels)
+    track = boxes_of(row)
     listing = listings[track.boxes_path]
     if listing.errors:
         return None, [_named(error, "boxes_path", track.boxes_path) for error in listing.errors]
-    problems = [*_frame_faults(row, video, track.first_frame, count)]
+    problems = [*_frame_faults(row, video, listing.boxes.frame_count)]
     problems.extend(track_faults(row, listing, video.width, video.height))
-    return (count, FACE_SIZE, FACE_SIZE), problems
+    return (len(row.labels), FACE_SIZE, FACE_SIZE), problems
 
 
-def _frame_faults(row: ClipRow, video: VideoProbe, first: int, count: int) -> Iterator[Violation]:
-    if first + count > video.frames:
+def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterator[Violation]:
+    """What is wrong with the frames of a row, or of the whole video, whose boxes need ``boxed_frames``."""
+    first, stop = boxes_of(row).first_frame, boxes_of(row).first_frame + len(row.labels)
+    if max(stop, boxed_frames) > video.frames:
+        # Boxes past the end come of another video, or of another cut of it: then no box is known to be on its frame.
+        beyond = boxed_frames > video.frames
         stopped = f" (decoding stopped: {video.stopped})" if video.stopped else ""
+        covered = f"its boxes need {boxed_frames}" if beyond else f"the clip covers frames {first} to {stop - 1}"
         yield Violation(
             code=ViolationCode.LABEL_COUNT_MISMATCH,
-            field="visual_path",
-            found=f"{row.visual_path}: {video.frames} frames decode{stopped}, the clip covers frames {first} to "
-            f"{first + count - 1}",
-            required="a frame for each label; frame_id counts from 0 in decoding order",
-            hint="Do boxes and video belong together? Download the video again or drop the row.",
+            field="boxes_path" if beyond else "visual_path",
+            found=f"{row.visual_path}: {video.frames} frames decode{stopped}, {covered}",
+            required="a frame for each box of the file" if beyond else "a frame for each label",
+            hint="frame_id counts from 0 in decoding order. Boxes and video do not belong together, or the video is not "
+            "whole: download both again, or leave the video out. Labels would be shifted, so no part of it is used."
+            if beyond
+            else "Do boxes and video belong together? Download the video again or drop the row.",
         )
-    if video.off_grid is not None and video.off_grid[0] < first + count:
+    if video.off_grid is not None and video.off_grid[0] < stop:
         index, seconds = video.off_grid
         yield Violation(
             code=ViolationCode.VIDEO_TIMESTAMPS,

@@ -38,13 +38,15 @@ class FaceBoxes:
     """The boxes of one video, sorted by face, then by frame.
 
     ``face_ids`` and ``frames`` are int64 [n], ``boxes`` is float64 [n, 4]: x1, y1, x2, y2 in pixels.
-    ``negative_ids`` are the ids that were left out.
+    ``negative_ids`` are the ids that were left out. ``frame_count`` is one more than the highest frame of any line, also
+    of those left out: the video the boxes were drawn on has at least so many frames.
     """
 
     face_ids: npt.NDArray[np.int64]
     frames: npt.NDArray[np.int64]
     boxes: npt.NDArray[np.float64]
     negative_ids: tuple[int, ...] = ()
+    frame_count: int = 0
 
     def frames_of(self, face_id: int) -> npt.NDArray[np.int64]:
         """Frames with a box of this face, ascending."""
@@ -99,7 +101,8 @@ def _arranged(records: Sequence[tuple[int, int, float, float, float, float]]) ->
     ordered = sorted(record for record in records if record[0] >= 0)
     values = np.array([record[2:] for record in ordered], np.float64).reshape(-1, 4)
     face_ids, frames = (np.array([record[i] for record in ordered], np.int64) for i in (0, 1))
-    return FaceBoxes(face_ids, frames, values, tuple(sorted({record[0] for record in records if record[0] < 0})))
+    negative_ids = tuple(sorted({record[0] for record in records if record[0] < 0}))
+    return FaceBoxes(face_ids, frames, values, negative_ids, max((record[1] + 1 for record in records), default=0))
 
 
 def _faults(path: Path, broken: Sequence[tuple[int, str]], boxes: FaceBoxes, empty: bool) -> list[MediaError]:

@@ -25,7 +25,7 @@ def mini(tmp_path, monkeypatch):
 
 
 def read(mini, **options):
-    options = {"window_sec": 3, "overlap_sec": 1, **options}
+    options = {"window_sec": 3, "overlap_sec": 1, "min_window_sec": 3, **options}
     corpus = MsdwildCorpus.model_validate({"kind": "msdwild", "root": mini.root, **options})
     mini.write(corpus.split)
     return corpus.read()
@@ -42,11 +42,17 @@ def codes(parsed, severity=None):
 # --- windows ---
 
 
-def test_the_defaults_are_windows_of_30_seconds_that_share_10(mini):
+def test_by_default_windows_of_30_seconds_do_not_overlap_and_a_last_one_of_2_seconds_is_kept(mini):
     corpus = MsdwildCorpus(kind="msdwild", root=mini.root)
     stated = (corpus.window_sec, corpus.overlap_sec, corpus.min_window_sec, corpus.min_face_share)
-    assert stated == (30, 10, None, Decimal("0.9"))
+    assert stated == (30, 0, 2, Decimal("0.9"))
     assert corpus.unmatched_faces == "reject"
+    for name, frames in (("a", 620), ("b", 619), ("c", 20), ("d", 19)):
+        mini.boxes(name, frames, faces=(0,))
+        mini.speaks(name, "0", 0, 1)
+    mini.write()
+    kept = [(row.video_id, row.boxes.first_frame, len(row.labels)) for row in corpus.read().rows]
+    assert kept == [("a", 0, 300), ("a", 300, 300), ("a", 600, 20), ("b", 0, 300), ("b", 300, 300), ("c", 0, 20)]
 
 
 def test_windows_begin_with_the_first_face_and_an_incomplete_one_is_left_out(mini):

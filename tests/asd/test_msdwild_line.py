@@ -17,6 +17,7 @@ from msdwild_miniature import PLACES, RATE_HZ, SIDE, Miniature, click_times, cli
 
 from muvap_assets.asd import line
 from muvap_assets.asd.corpora.tsv import read_tsv
+from muvap_assets.asd.loudness import build_loudness_index
 from muvap_assets.asd.manifest_files import read_manifest
 from muvap_assets.asd.packs import video_writer
 from muvap_assets.asd.packs.reader import PackReader
@@ -49,7 +50,8 @@ def two_faces(mini):
 
 def corpus_of(mini, **options):
     mini.write(options.get("split", "all"))
-    entry = {"kind": "msdwild", "root": str(mini.root), "window_sec": 1, "overlap_sec": "0.4", **options}
+    windows = {"window_sec": 1, "overlap_sec": "0.4", "min_window_sec": options.get("window_sec", 1)}
+    entry = {"kind": "msdwild", "root": str(mini.root), **windows, **options}
     return parse_datasets({"corpora": {"wild": entry}}, mini.root / "datasets.yaml").corpus("wild")
 
 
@@ -336,14 +338,52 @@ def test_a_video_without_sound_is_named(mini, sound):
 # --- videos that are not what they should be ---
 
 
-def test_a_video_shorter_than_its_boxes_is_rejected_with_both_counts(mini):
+@pytest.mark.parametrize("last", ["61,face,0,4,8,84,88,0", "61,face,-3,4,8,84,88,0"])
+def test_boxes_beyond_the_last_frame_refuse_the_whole_video_with_both_counts(mini, last):
     mini.video("00001", 60)
-    mini.boxes("00001", 75, faces=(0,))
+    mini.boxes("00001", 60, faces=(0,), extra=[last])
     mini.speaks("00001", "0", 0, 1)
     report = manifest(mini)
-    assert [clip.boxes.first_frame for clip in report.clips] == [0, 15, 30]
-    (violation,) = [v for v in report.violations if v.code is ViolationCode.LABEL_COUNT_MISMATCH]
-    assert "60 frames decode, the clip covers frames 45 to 69" in violation.found
+    assert report.clips == ()
+    counted = [violation for violation in report.violations if violation.code is ViolationCode.LABEL_COUNT_MISMATCH]
+    assert len(counted) == report.row_count > 1
+    assert "60 frames decode, its boxes need 62; required: a frame for each box of the file" in counted[0].message()
+
+
+def test_a_video_that_goes_on_after_its_last_box_is_whole(mini):
+    mini.video("00001", 60)
+    mini.boxes("00001", 55, faces=(0,))
+    mini.speaks("00001", "0", 0, 1)
+    assert [clip.boxes.first_frame for clip in manifest(mini, min_window_sec=1).clips] == [0, 15, 30]
+
+
+@pytest.mark.parametrize(("boxes", "labels", "found"), [(62, 30, "its boxes need 62"), (60, 61, "frames 0 to 60")])
+def test_a_canonical_row_is_held_to_the_frames_of_its_video(mini, boxes, labels, found):
+    mini.video("v", 60)
+    mini.boxes("v", boxes, faces=(0,))
+    header = "sample_id audio_path visual_path source_fps labels start_sec visual_kind boxes_path face_id first_frame"
+    row = ["a", "v.mp4", "v.mp4", "25", f"[{','.join('0' * labels)}]", "0", "video_boxes", "v.csv", "0", "0"]
+    path = mini.media / "manifest.tsv"
+    path.write_text("\t".join(header.split()) + "\n" + "\t".join(row) + "\n")
+    entry = {"kind": "tsv", "manifest": str(path)}
+    report = line.validate_corpus(parse_datasets({"corpora": {"v": entry}}, mini.root / "d.yaml").corpus("v"))
+    assert report.clips == ()
+    (counted,) = [violation for violation in report.violations if violation.code is ViolationCode.LABEL_COUNT_MISMATCH]
+    assert "60 frames decode" in counted.found
+    assert found in counted.found
+
+
+@pytest.mark.parametrize("policy", ["fail", "quarantine"])
+def test_a_corpus_without_a_clip_is_refused_and_nothing_is_published(mini, tmp_path, policy):
+    mini.video("00001", 20)
+    mini.boxes("00001", 20, faces=(0,))
+    mini.speaks("00001", "0", 0, 1)
+    outcome = line.make_manifest(Layout(tmp_path / "data"), corpus_of(mini, on_violation=policy))
+    assert outcome.published is None
+    empty = [v for check in outcome.blocking for v in check.violations if v.code is ViolationCode.MANIFEST_EMPTY]
+    assert "no clip; required: at least one" in empty[0].message()
+    with pytest.raises(ValidationError, match="no clip; required: at least one"):
+        build_loudness_index(tmp_path, [], tmp_path, inputs={})
 
 
 def test_a_video_of_variable_rate_is_rejected_from_the_frame_that_leaves_the_grid(mini):
@@ -399,7 +439,7 @@ def test_a_download_that_broke_off_is_told_with_how_far_it_decodes(mini):
     wavs.mkdir()
     soundfile.write(wavs / "00001.wav", clicks(3, [0.3]), RATE_HZ)
     report = manifest(mini, audio=str(wavs))
-    assert report.clips
+    assert report.clips == ()
     (violation, *_) = report.violations
     assert violation.code is ViolationCode.LABEL_COUNT_MISMATCH
     assert "frames decode (decoding stopped: " in violation.found

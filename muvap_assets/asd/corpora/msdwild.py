@@ -6,9 +6,7 @@
 
     frames      0 . . . . . . . . . . . . . . . . . . . . . . .
     faces           ####################################            any face, from the first frame with one
-    windows         |──── window 0 ────|
-                               |──── window 1 ────|                 they overlap
-                                          |── final, incomplete     left out, unless long enough for ``min_window_sec``
+    windows         |──── window 0 ────|──── window 1 ────|──|      the last one is incomplete: kept from ``min_window_sec`` on
 
 **Labels** come from the turns alone. Time zero is the video's first frame; frame ``j`` has its centre at ``(j + 1/2) / fps``
 and is 1 where a turn of the speaker of the same name holds it. A face is the speaker whose name is its id, exactly.
@@ -60,8 +58,9 @@ class MsdwildCorpus(CorpusEntry):
     """A split of MSDWild. Folders and files default to the published layout below ``root``; each may be given instead.
 
     ``audio`` is a folder of ``<id>.wav`` that begin with the video's first frame; without it a video's own sound is used.
-    ``min_window_sec`` keeps a final window that is at least so long. ``min_face_share`` is the share of a window's frames a
-    face needs a box on. ``unmatched_faces`` says what becomes of faces whose id no speaker has.
+    Windows begin ``window_sec - overlap_sec`` apart; the last one of a video is kept where it has ``min_window_sec`` or
+    more, and ``min_window_sec`` equal to ``window_sec`` keeps complete windows only. ``min_face_share`` is the share of a
+    window's frames a face needs a box on. ``unmatched_faces`` says what becomes of faces whose id no speaker has.
     """
 
     kind: Literal["msdwild"]
@@ -72,8 +71,8 @@ class MsdwildCorpus(CorpusEntry):
     rttm: Path | None = None
     audio: Path | None = None
     window_sec: _Seconds = Decimal(30)
-    overlap_sec: Annotated[Decimal, Field(ge=0, le=3600)] = Decimal(10)
-    min_window_sec: _Seconds | None = None
+    overlap_sec: Annotated[Decimal, Field(ge=0, le=3600)] = Decimal(0)
+    min_window_sec: _Seconds = Decimal(2)
     min_face_share: _FaceShare = Decimal("0.9")
     unmatched_faces: UnmatchedFaces = UnmatchedFaces.REJECT
 
@@ -81,7 +80,7 @@ class MsdwildCorpus(CorpusEntry):
     def _windows_move_on(self) -> Self:
         if self.overlap_sec >= self.window_sec:
             raise ValueError(f"overlap_sec {self.overlap_sec} has to be below window_sec {self.window_sec}")
-        if self.min_window_sec is not None and self.min_window_sec > self.window_sec:
+        if "min_window_sec" in self.model_fields_set and self.min_window_sec > self.window_sec:
             raise ValueError(f"min_window_sec {self.min_window_sec} has to be at most window_sec {self.window_sec}")
         return self
 
@@ -92,8 +91,8 @@ class MsdwildCorpus(CorpusEntry):
 
     @property
     def shortest_sec(self) -> Decimal:
-        """The shortest window that is kept, in seconds."""
-        return self.min_window_sec or self.window_sec
+        """The shortest window that is kept, in seconds: the default of ``min_window_sec`` may be above ``window_sec``."""
+        return min(self.min_window_sec, self.window_sec)
 
     @property
     def rttm_file(self) -> Path:
@@ -147,7 +146,7 @@ def read_msdwild(corpus: MsdwildCorpus) -> ParsedManifest:
         "split": corpus.split,
         "window_sec": str(corpus.window_sec),
         "overlap_sec": str(corpus.overlap_sec),
-        "min_window_sec": None if corpus.min_window_sec is None else str(corpus.min_window_sec),
+        "min_window_sec": str(corpus.shortest_sec),
         "min_face_share": str(corpus.min_face_share),
         "unmatched_faces": str(corpus.unmatched_faces),
         "counts": {name: reading.counts[name] for name in _COUNTS},
@@ -284,7 +283,7 @@ class _Reading:
         self.counts["windows"] += len(windows)
         if not windows:
             found = f"faces on {stop - begin} frames, {float((stop - begin) / fps.value):.3f} s"
-            hint = "Left out; set min_window_sec to keep short ones."
+            hint = "Left out; a smaller min_window_sec keeps it."
             self._warn(name, ViolationCode.VIDEO_WITHOUT_WINDOW, found, f"at least {corpus.shortest_sec} s", hint)
         return windows
 

@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from muvap_assets.asd.contract import Clip, VisualKind
+from muvap_assets.asd.contract import Clip, VisualKind, no_clip_fault
 from muvap_assets.asd.packs.arrays import ShardFiles, create_arrays
 from muvap_assets.asd.packs.audio_writer import (
     Place,
@@ -147,14 +147,7 @@ def _raise_if_any(violations: Sequence[Violation]) -> None:
 def _unpackable(clips: Sequence[Clip], loudness: Mapping[str, Levels]) -> list[Violation]:
     """What can be known to be wrong before any media is opened."""
     if not clips:
-        return [
-            Violation(
-                code=ViolationCode.MANIFEST_EMPTY,
-                found="no clip",
-                required="at least one",
-                hint="See what the manifest rejected.",
-            )
-        ]
+        return [no_clip_fault()]
     violations = []
     usual_shape = Counter((clip.face_height, clip.face_width) for clip in clips).most_common(1)[0][0]
     occurrences = Counter(clip.sample_id for clip in clips)
