@@ -68,7 +68,7 @@ class _Levels:
 
 
 def _digest(path: Path) -> str:
-    from muvap_assets.publish import file_sha256
+    from muvap_assets.storage.digests import file_sha256
 
     return file_sha256(path)[:16]
 

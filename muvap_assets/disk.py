@@ -1,4 +1,4 @@
-"""What a disk has room for, asked before the work and not after hours of it; what a folder holds, and what became of a file."""
+"""What a disk has room for, asked before the work and not after hours of it; and what a folder holds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from muvap_assets.errors import PublishError
-
-SETTLED_SEC = 2.0
-"""A file changed less than this ago may change again and look the same, within the resolution of a clock."""
 
 
 def free_bytes(place: Path) -> int:
@@ -33,16 +30,6 @@ def file_states(folder: Path) -> Iterator[os.stat_result]:
                 continue
             if stat.S_ISREG(state.st_mode):
                 yield state
-
-
-def state_of(status: os.stat_result) -> tuple[str, float]:
-    """What tells one state of a file from another without reading it, and when it last changed.
-
-    The change time and the inode notice a file of the same size that was moved in with its old modification time. Only the
-    change time says when that was: copies keep the modification time of elsewhere, which may lie in the future.
-    """
-    state = f"{status.st_size}.{status.st_mtime_ns}.{status.st_ctime_ns}.{status.st_ino}"
-    return state, status.st_ctime
 
 
 def require_space(place: Path, needed_bytes: int, what: str) -> None:

@@ -1,4 +1,4 @@
-"""Which version of an artifact became current when: a small append-only file an artifact, and the lock on it.
+"""Which version of an artifact became current when: an append-only file an artifact.
 
 Versions are digests and have no order of their own. A folder's time is no order either: refreshing a location-dependent
 file changes it, and copying a data root sets them all anew. So each move of ``current`` is written down, one JSON line.
@@ -6,19 +6,16 @@ The journal is safe to lose: what it does not name counts as older than what it 
 
     {"version": "2f0c6b1f4a0e9d37", "at_sec": 1767225600.25}
 
-Whoever publishes, rolls back or removes a version holds the lock meanwhile; the kernel lets go of it when a process dies.
-Belongs here: the file and its lock. What is kept is ``retention``'s, what is shown ``versions``'.
+Whoever publishes, rolls back or removes a version holds the lock on this file meanwhile.
+What is kept is ``retention``'s, what is shown ``versions``'.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 from muvap_assets.layout import Artifact
@@ -35,18 +32,6 @@ class Event:
 def wall_clock_sec() -> float:
     """The time that is written down."""
     return time.time()
-
-
-@contextmanager
-def exclusively(artifact: Artifact) -> Iterator[None]:
-    """Keep every other process from changing ``artifact`` until the block ends."""
-    artifact.journal.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(artifact.journal, os.O_CREAT | os.O_RDWR, 0o644)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def record(artifact: Artifact, version: str) -> None:

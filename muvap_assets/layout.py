@@ -64,7 +64,7 @@ class Artifact:
     @property
     def reports(self) -> Path:
         """Findings of the last run, outside the published tree."""
-        return self.root / "reports" / self.line / self.name / self.partition
+        return Layout(self.root).reports / self.line / self.name / self.partition
 
     @property
     def violations(self) -> Path:
@@ -74,7 +74,7 @@ class Artifact:
     @property
     def staging(self) -> Path:
         """Where private folders of runs in progress lie, on the same file system as :attr:`folder`."""
-        return self.root / ".staging"
+        return Layout(self.root).staging
 
     @property
     def journal(self) -> Path:
@@ -124,6 +124,16 @@ class Layout:
     def ref2va_parquet_cache_index(self, dataset: str) -> Artifact:
         """The published dataset: shards and their index."""
         return self.artifact("ref2va", "parquet_cache_index", dataset)
+
+    @property
+    def staging(self) -> Path:
+        """Private folders of runs in progress, of every artifact."""
+        return self.root / ".staging"
+
+    @property
+    def reports(self) -> Path:
+        """What the last run of each artifact found."""
+        return self.root / "reports"
 
     @property
     def row_store(self) -> Path:

@@ -14,11 +14,9 @@ no-op. Files named in ``location_dependent`` (they hold paths) stay out of the d
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import json
 import os
-import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,13 +26,15 @@ from typing import Any, Generic, TypeVar
 
 from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
-from muvap_assets.journal import exclusively, record
+from muvap_assets.journal import record
 from muvap_assets.layout import NAME_PATTERN, Artifact
+from muvap_assets.storage.digests import file_sha256
+from muvap_assets.storage.files import fsync, replacing
+from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned
 from muvap_assets.threads import thread_pool
 
 T = TypeVar("T")
 VERSION_LENGTH = 16
-_BLOCK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,60 +164,13 @@ def not_run(name: str, reason: str) -> CheckOutcome:
 def staged(artifact: Artifact) -> Iterator[Path]:
     """A private, empty folder on the artifact's file system, gone afterwards unless it was published.
 
-    A lock is held while it is in use, so that folders of runs that were killed are told apart and removed.
+    What killed runs left there is removed first.
     """
-    artifact.staging.mkdir(parents=True, exist_ok=True)
-    remove_stale_staging(artifact.staging)
-    private, lock_path, lock = _own_place(artifact)
-    try:
+    remove_abandoned(artifact.staging)
+    with private_place(artifact.staging, f"{artifact.line}-{artifact.name}-{artifact.partition}") as private:
         folder = private / "tree"
         folder.mkdir(parents=True)
         yield folder
-    finally:
-        _remove_private(private, lock_path)
-        os.close(lock)
-
-
-def _own_place(artifact: Artifact) -> tuple[Path, Path, int]:
-    """A name in staging that nobody else has, the path of its lock, and the lock, held."""
-    while True:
-        private = artifact.staging / f"{artifact.line}-{artifact.name}-{artifact.partition}-{uuid.uuid4().hex}"
-        lock_path = artifact.staging / f"{private.name}.lock"
-        lock = os.open(lock_path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.fstat(lock).st_nlink:
-            return private, lock_path, lock
-        os.close(lock)  # until it was held, maintenance could take it for a dead one's
-
-
-def remove_stale_staging(staging: Path) -> list[str]:
-    """Remove what killed runs left in ``staging``; returns the names of the folders removed."""
-    removed = []
-    for lock_path in sorted(staging.glob("*.lock")):
-        try:
-            lock = os.open(lock_path, os.O_RDWR)
-        except FileNotFoundError:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            private = lock_path.with_suffix("")
-            # A lock without its folder may be one that is just being taken: its owner creates the folder only after.
-            if private.is_dir() and _remove_private(private, lock_path):
-                removed.append(private.name)
-        except BlockingIOError:
-            continue
-        finally:
-            os.close(lock)
-    return removed
-
-
-def _remove_private(private: Path, lock_path: Path) -> bool:
-    """Remove a private folder, then its lock: a folder that could not be removed keeps it, for the next run to find."""
-    shutil.rmtree(private, ignore_errors=True)
-    if private.exists():
-        return False
-    lock_path.unlink(missing_ok=True)
-    return True
 
 
 def content_version(folder: Path, location_dependent: Collection[str] = ()) -> str:
@@ -251,12 +204,6 @@ def tree_files(folder: Path) -> list[Path]:
     return files
 
 
-def file_sha256(path: Path) -> str:
-    """Hexadecimal SHA-256 of a file, read in blocks."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str] = ()) -> Published:
     """Move a staged folder to its version and point ``current`` at it, each in one step.
 
@@ -269,7 +216,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
     fsync_tree(folder)
     artifact.folder.mkdir(parents=True, exist_ok=True)
     # Without the lock, maintenance could remove a version between its being found standing and becoming current.
-    with exclusively(artifact):
+    with exclusive(artifact.journal):
         created = _place(folder, artifact, version, location_dependent)
         fsync(artifact.folder)
         make_current(artifact, version, folder.parent)
@@ -367,12 +314,9 @@ def write_json(path: Path, value: Any) -> None:
 
 def write_violations(path: Path, violations: Iterable[Violation]) -> None:
     """Write findings as JSON Lines, replacing the file in one step."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    with scratch.open("w", encoding="utf-8") as stream:
+    with replacing(path) as partial, partial.open("w", encoding="utf-8") as stream:
         for violation in violations:
             stream.write(json.dumps(violation.to_dict(), ensure_ascii=False) + "\n")
-    scratch.replace(path)
 
 
 def read_violations(path: Path) -> list[Violation]:
@@ -388,12 +332,3 @@ def fsync_tree(folder: Path) -> None:
     for path in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
         fsync(path)
     fsync(folder)
-
-
-def fsync(path: Path) -> None:
-    """Make one file or folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,7 @@
 | removed                              | unless                                                                              |
 |--------------------------------------|-------------------------------------------------------------------------------------|
 | a version                            | it is current, one of the last N before it, or was current within the grace period  |
-| what a killed run left in staging    | a running one holds its lock                                                        |
+| what a killed run left unfinished    | a running one holds its lock                                                        |
 | a row or part of the row store       | a standing version lists or links it, it is young, or a run is using the store      |
 | what the cache knows of a pack       | that version stands                                                                 |
 
@@ -15,8 +15,6 @@ A version leaves its place in one step and is deleted in staging, so that no hal
 
 from __future__ import annotations
 
-import fcntl
-import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from contextlib import suppress
@@ -26,11 +24,13 @@ from pathlib import Path
 
 from muvap_assets.disk import file_states
 from muvap_assets.errors import FormatError
-from muvap_assets.journal import exclusively, wall_clock_sec
+from muvap_assets.journal import wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
-from muvap_assets.publish import current_version, remove_stale_staging, staged
+from muvap_assets.publish import current_version, staged
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.standing_rows import ROWS_FILE, StandingRow, read_rows
+from muvap_assets.storage.files import remove_partials
+from muvap_assets.storage.locks import exclusive, private_places
 from muvap_assets.versions import StandingVersion, artifacts, standing_versions
 
 DAY_SEC = 86_400.0
@@ -102,7 +102,7 @@ def maintain(
     """
     now = wall_clock_sec() if now_sec is None else now_sec
     report = MaintenanceReport(dry_run)
-    _clean_staging(layout, report, now - retention.grace_sec)
+    _clean_after_kills(layout, report)
     gone: set[Path] = set()
     names_taken: Counter[tuple[int, int]] = Counter()
     for artifact in artifacts(layout):
@@ -134,7 +134,7 @@ def surplus_versions(artifact: Artifact, retention: Retention, now_sec: float) -
 
 def remove_version(artifact: Artifact, version: str) -> bool:
     """Remove a version that is not current; false where it is, or is gone already."""
-    with staged(artifact) as trash, exclusively(artifact):
+    with staged(artifact) as trash, exclusive(artifact.journal):
         # It may have become current again since it was found surplus.
         if current_version(artifact) == version or not artifact.version(version).is_dir():
             return False
@@ -142,55 +142,24 @@ def remove_version(artifact: Artifact, version: str) -> bool:
     return True
 
 
-# --- staging ----------------------------------------------------------------------------------------------------------
+# --- what killed runs left ----------------------------------------------------------------------------------------------
 
 
-def _clean_staging(layout: Layout, report: MaintenanceReport, before_sec: float) -> None:
-    staging = layout.root / ".staging"
-    for lock in _locks(staging):
-        private = lock.path.with_suffix("")
-        if lock.in_use:
-            continue
-        if private.is_dir():
-            report.removed.append(Removal(RemovalKind.STAGING, private.name, tree_bytes(private)))
-        elif lock.changed_sec < before_sec:
-            # A process killed between taking its lock and making its folder leaves a lock alone.
-            report.removed.append(Removal(RemovalKind.STAGING, lock.path.name, 0))
+def _clean_after_kills(layout: Layout, report: MaintenanceReport) -> None:
+    """Remove folders in staging, and files that were being written, whose process is dead."""
+    for place in private_places(layout.staging):
+        if not place.in_use:
+            report.removed.append(Removal(RemovalKind.STAGING, place.path.name, tree_bytes(place.path)))
             if not report.dry_run:
-                lock.path.unlink(missing_ok=True)
-    if not report.dry_run:
-        remove_stale_staging(staging)
+                place.remove()
+    report.removed += remove_unfinished(layout, dry_run=report.dry_run)
 
 
-def busy_staging(staging: Path) -> list[str]:
-    """Names of the folders that running publishers are writing to."""
-    return [lock.path.stem for lock in _locks(staging) if lock.in_use]
-
-
-@dataclass(frozen=True, slots=True)
-class _Lock:
-    """A lock in staging: where, when it was made, and whether its owner lives."""
-
-    path: Path
-    changed_sec: float
-    in_use: bool
-
-
-def _locks(staging: Path) -> Iterator[_Lock]:
-    """Every lock in staging; one whose owner is gone is held while the caller looks at it."""
-    for lock_path in sorted(staging.glob("*.lock")):
-        try:
-            lock = os.open(lock_path, os.O_RDWR)
-        except FileNotFoundError:
-            continue
-        changed_sec = os.fstat(lock).st_mtime
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            yield _Lock(lock_path, changed_sec, in_use=False)
-        except BlockingIOError:
-            yield _Lock(lock_path, changed_sec, in_use=True)
-        finally:
-            os.close(lock)
+def remove_unfinished(layout: Layout, *, dry_run: bool = False) -> Iterator[Removal]:
+    """Remove the files outside published trees that a process was writing when it was killed."""
+    for folder in (layout.row_store, layout.cache, layout.reports):
+        for path, size_bytes in remove_partials(folder, dry_run=dry_run):
+            yield Removal(RemovalKind.STAGING, path.relative_to(layout.root).as_posix(), size_bytes)
 
 
 def tree_bytes(folder: Path, names_taken: Counter[tuple[int, int]] | None = None) -> int:

@@ -4,35 +4,30 @@ A fingerprint is a digest over the text files of a source, the bytes of every me
 its entry in ``datasets.yaml``. Content decides: a file that was touched or copied over itself changes nothing, a file
 swapped under the same name does, and so does one that appears where it was missing.
 
-Reading everything each time would be slow, so digests are remembered on disk by size, modification and change time and
-inode. That cache is safe to lose. A file changed less than two seconds ago is never taken from it: within the
-resolution of a clock, it may change again and look the same. Its change time says so, which only the system sets: a copy
-may carry a modification time of years ahead.
+Reading everything each time would be slow, so digests are remembered (``storage.digests``), and so is what media the texts
+name. Both are safe to lose.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.datasets import Datasets
-from muvap_assets.disk import SETTLED_SEC, state_of
 from muvap_assets.layout import Layout
-from muvap_assets.publish import file_sha256
 from muvap_assets.ref2va.contract import Dataset
 from muvap_assets.ref2va.raw_manifest import read_bounded
+from muvap_assets.storage.digests import Digests, texts_sha256
+from muvap_assets.storage.files import read_lossy_json, write_lossy_json
 
 LINES = ("asd", "ref2va")
 MISSING = "missing"
-_CACHE_SCHEMA = 1
 _NOT_CONTENT = frozenset({"max_age_hours"})
 _MEDIA_KEYS = frozenset({"image", "video", "audio"})
 
@@ -116,95 +111,43 @@ def fingerprint(source: Source, layout: Layout, *, deadline: float = float("inf"
     Raises:
         OutOfTime: the deadline passed.
     """
-    cache = _DigestCache(layout.cache / "sources" / f"{source.line}-{source.name}.json", deadline)
+    folder, cache_name = layout.cache / "sources", f"{source.line}-{source.name}.json"
+    digests = Digests(folder / cache_name)
     try:
-        texts = {name: cache.digest(path) for name, path in source.texts.items()}
+        texts = {name: _digest_of(path, digests, deadline) for name, path in source.texts.items()}
         listed = [json.dumps(source.options, sort_keys=True), *(f"{name}\0{digest}" for name, digest in texts.items())]
         places = [*map(str, source.texts.values()), *(_listing_state(folder) for folder in source.listings)]
-        named = cache.names(_digest([*listed, *places]), source.media)
-        media = [(name, cache.digest(source.root / name)) for name in named]
+        named = _media_of(source, texts_sha256([*listed, *places]), folder / "names" / cache_name)
+        media = [(name, _digest_of(source.root / name, digests, deadline)) for name in named]
     finally:
-        cache.save()
+        digests.save()
     return Fingerprint(
-        digest=_digest([*listed, *(f"{n}\0{d}" for n, d in media)])[:16],
+        digest=texts_sha256([*listed, *(f"{n}\0{d}" for n, d in media)])[:16],
         files=len(texts) + len(media),
         missing=[*texts.values(), *(digest for _, digest in media)].count(MISSING),
-        hashed=cache.hashed,
-        trusted=cache.trusted,
+        hashed=digests.hashed,
+        trusted=digests.trusted,
     )
 
 
-@dataclass(slots=True)
-class _DigestCache:
-    """Digests of files and folders by path and state, and which media a text names, in one JSON file."""
-
-    path: Path
-    deadline: float
-    hashed: int = 0
-    trusted: int = 0
-    _known: dict[str, list[str]] = field(default_factory=dict)
-    _seen: dict[str, list[str]] = field(default_factory=dict)
-    _names: dict[str, list[str]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        try:
-            stored = json.loads(self.path.read_text(encoding="utf-8"))
-            if stored["schema"] == _CACHE_SCHEMA:
-                self._known = {key: value for key, value in stored["files"].items() if _are_texts(value, 2)}
-                self._names = {key: value for key, value in stored["names"].items() if _are_texts(value)}
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            self._known, self._names = {}, {}  # lost or torn: only the reading is lost with it
-
-    def digest(self, path: Path) -> str:
-        """Digest of a file's bytes, or of all files directly in a folder; ``MISSING`` where there is neither."""
-        if time.monotonic() > self.deadline:
-            raise OutOfTime
-        try:
-            state, changed = _folder_state(path) if path.is_dir() else state_of(path.stat())
-        except OSError:
-            return MISSING
-        key = str(path)
-        known = self._known.get(key)
-        if known is not None and known[0] == state:
-            self._seen[key] = known
-            self.trusted += 1
-            return known[1]
-        digest = self._read(path)
-        self.hashed += 1
-        if digest != MISSING and time.time() - changed > SETTLED_SEC:
-            self._seen[key] = [state, digest]
-        return digest
-
-    def _read(self, path: Path) -> str:
-        try:
-            if path.is_dir():
-                files = sorted(entry for entry in path.iterdir() if entry.is_file())
-                return _digest(f"{entry.name}\0{file_sha256(entry)}" for entry in files)
-            return file_sha256(path) if path.is_file() else MISSING
-        except OSError:
-            return MISSING
-
-    def names(self, texts: str, read: Callable[[], Iterable[str]]) -> list[str]:
-        """The media that texts, options and listings of this digest name, each once, in one order."""
-        if texts not in self._names:
-            self._names = {texts: sorted(set(read()))}
-        return self._names[texts]
-
-    def save(self) -> None:
-        """Write down what still matters. An unfinished look keeps what was known of files it did not come to."""
-        kept = {**self._known, **self._seen} if time.monotonic() > self.deadline else self._seen
-        stored = {"schema": _CACHE_SCHEMA, "names": self._names, "files": kept}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        scratch = self.path.with_name(f".{self.path.name}-{uuid.uuid4().hex}")
-        scratch.write_text(json.dumps(stored), encoding="utf-8")
-        scratch.replace(self.path)
+def _digest_of(path: Path, digests: Digests, deadline: float) -> str:
+    """Digest of a file, or of the files directly in a folder; ``MISSING`` where neither can be read."""
+    if time.monotonic() > deadline:
+        raise OutOfTime
+    try:
+        return digests.of(path, folders=True)
+    except (OSError, ValueError):  # a name that no path can have
+        return MISSING
 
 
-def _folder_state(folder: Path) -> tuple[str, float]:
-    with os.scandir(folder) as entries:
-        states = {entry.name: state_of(entry.stat()) for entry in entries if entry.is_file()}
-    changed = max([folder.stat().st_ctime, *(changed for _, changed in states.values())])
-    return _digest(f"{name}\0{states[name][0]}" for name in sorted(states)), changed
+def _media_of(source: Source, texts: str, memo: Path) -> list[str]:
+    """The media that the texts, options and listings of digest ``texts`` name, each once, in one order."""
+    match read_lossy_json(memo):
+        case {"texts": known, "names": [*names]} if known == texts and all(isinstance(name, str) for name in names):
+            return names
+    names = sorted(set(source.media()))
+    write_lossy_json(memo, {"texts": texts, "names": names})
+    return names
 
 
 def _listing_state(folder: Path) -> str:
@@ -212,20 +155,9 @@ def _listing_state(folder: Path) -> str:
     try:
         with os.scandir(folder) as entries:
             times = sorted(f"{entry.name}\0{entry.stat().st_mtime_ns}" for entry in entries if entry.is_dir())
-        return _digest([str(folder), str(folder.stat().st_mtime_ns), *times])
+        return texts_sha256([str(folder), str(folder.stat().st_mtime_ns), *times])
     except OSError:
         return f"{folder} {MISSING}"
-
-
-def _are_texts(value: Any, count: int | None = None) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) for text in value) and count in (None, len(value))
-
-
-def _digest(parts: Iterable[str]) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        digest.update(part.encode("utf-8", "surrogateescape") + b"\n")
-    return digest.hexdigest()
 
 
 def _options(entry: Any) -> dict[str, Any]:

@@ -32,11 +32,15 @@ from muvap_assets.asd.packs.audio_writer import ID_LENGTH
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
-from muvap_assets.publish import current_version, file_sha256, remove_stale_staging
+from muvap_assets.publish import current_version
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.line import media_cache
 from muvap_assets.ref2va.manifest_files import read_manifest
-from muvap_assets.retention import Removal, RemovalKind, busy_staging, listed_rows, remove_version
+from muvap_assets.ref2va.media_facts import DIGESTS_NAME
+from muvap_assets.retention import Removal, RemovalKind, listed_rows, remove_unfinished, remove_version
+from muvap_assets.storage.digests import Digests, file_sha256
+from muvap_assets.storage.files import is_partial
+from muvap_assets.storage.locks import private_places, remove_abandoned
 from muvap_assets.version_diff import kind_of, read_rows
 from muvap_assets.versions import artifacts, standing_versions
 
@@ -129,8 +133,8 @@ def purge(
     _require_rebuilt([holding for holding in holdings if holding.is_current])
     report = TakedownReport(dry_run, {row for holding in holdings for row in holding.rows} | takedown.samples)
     with row_retention.alone(layout.row_store) as alone:
-        remove_stale_staging(layout.root / ".staging")
-        busy = busy_staging(layout.root / ".staging")
+        remove_abandoned(layout.staging)
+        busy = [place.path.name for place in private_places(layout.staging) if place.in_use]
         if not alone or busy:
             raise PublishError(
                 f"purge: a run is in progress ({', '.join(busy[:_SHOWN]) or 'it uses the row store'}); required: none, since "
@@ -143,7 +147,7 @@ def purge(
 def find_holdings(layout: Layout, takedown: Takedown, manifests: Mapping[str, Path]) -> list[Holding]:
     """Every standing version that holds any of it, artifact by artifact."""
     holdings = []
-    seen = _known_digests(layout)
+    seen = Digests(media_cache(layout) / DIGESTS_NAME).seen()
     for artifact in artifacts(layout):
         for version in standing_versions(artifact):
             rows = _rows_in(artifact, version.version, takedown, manifests, seen)
@@ -157,7 +161,11 @@ def find_holdings(layout: Layout, takedown: Takedown, manifests: Mapping[str, Pa
 
 
 def _rows_in(
-    artifact: Artifact, version: str, takedown: Takedown, manifests: Mapping[str, Path], seen: Mapping[str, set[str]]
+    artifact: Artifact,
+    version: str,
+    takedown: Takedown,
+    manifests: Mapping[str, Path],
+    seen: Mapping[str, frozenset[str]],
 ) -> list[str]:
     """Rows of one version that are named by what the version itself says, or by the media it names."""
     folder = artifact.version(version)
@@ -194,7 +202,7 @@ def _clips_with_faces(folder: Path, media: frozenset[str]) -> Iterator[str]:
 
 
 def _samples_with_media(
-    artifact: Artifact, folder: Path, media: frozenset[str], source: Path | None, seen: Mapping[str, set[str]]
+    artifact: Artifact, folder: Path, media: frozenset[str], source: Path | None, seen: Mapping[str, frozenset[str]]
 ) -> Iterator[str]:
     """Samples that name a file of these digests: as it is now, or as it was seen where ``seen`` knows."""
     for sample in read_manifest(folder).samples:
@@ -211,7 +219,7 @@ def _samples_with_media(
                     "was renamed or taken out, a copy of the file that has the old entry."
                 )
             file = (source or Path("/")) / path
-            if _digest(file) in media or seen.get(str(file.resolve()), set()) & media:
+            if _digest(file) in media or seen.get(str(file.resolve()), frozenset()) & media:
                 yield sample.id
                 break
 
@@ -221,18 +229,6 @@ def _digest(path: Path) -> str | None:
         return file_sha256(path)
     except OSError:
         return None
-
-
-def _known_digests(layout: Layout) -> dict[str, set[str]]:
-    """Digests that each media file was seen with, by its path, as far as the cache remembers."""
-    try:
-        remembered = json.loads((media_cache(layout) / "digests.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    digests: dict[str, set[str]] = {}
-    for key, digest in remembered.items():
-        digests.setdefault(key.rsplit("|", 2)[0], set()).add(digest)
-    return digests
 
 
 def _downstream(
@@ -297,13 +293,14 @@ def _remove_all(layout: Layout, takedown: Takedown, holdings: list[Holding], rep
 
     After a kill the same command finds what is left: ids are known by manifests, and files that are gone by their digests.
     """
-    digests = media_cache(layout) / "digests.json"
+    digests = media_cache(layout) / DIGESTS_NAME
     texts = {*_texts_naming(layout, takedown, report.samples)}
     texts |= {
         layout.pack_tracks(holding.artifact.partition, holding.version)
         for holding in holdings
         if holding.artifact.name == "packed_shards"
     }
+    report.removed += remove_unfinished(layout, dry_run=report.dry_run)
     _purge_row_store(layout, report, holdings)
     for path in sorted(texts - {digests}):
         _remove_file(layout, path, RemovalKind.CACHE, report)
@@ -325,7 +322,7 @@ def _remove_holding(holding: Holding, report: TakedownReport) -> None:
 
 
 def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Holding]) -> None:
-    """Remove rows of these ids that nothing standing lists, and every part and torn file that no row left names.
+    """Remove rows of these ids that nothing standing lists, and every part that no row left names.
 
     A part does not say whose it is: one that no row names may be of what has to go. But it may as well be the work of an
     encode that is not over, so parts go only where a version of ref2va holds what has to go, or a row does.
@@ -343,10 +340,6 @@ def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Hold
         for path in sorted(store.glob("parts/*/*/*.part")):
             if path.stem not in needed:
                 _remove_file(layout, path, RemovalKind.PART, report)
-        writing = {store / "writing" / name for name in busy_staging(store / "writing")}
-        for path in sorted(store.glob("writing/*")):
-            if path.suffix != ".lock" and path not in writing:
-                _remove_file(layout, path, RemovalKind.STAGING, report)
     for path in rows:
         report.outside += path.stat().st_nlink > 1
         _remove_file(layout, path, RemovalKind.ROW, report)
@@ -364,8 +357,8 @@ def _texts_naming(layout: Layout, takedown: Takedown, samples: set[str]) -> Iter
     """Files of caches and reports that name any of it: they are safe to lose as a whole."""
     names = {json.dumps(sample, ensure_ascii=ascii) for sample in samples for ascii in (True, False)}
     needles = [name.encode() for name in names | takedown.media | takedown.recording_ids]
-    for folder in (layout.cache, layout.root / "reports"):
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+    for folder in (layout.cache, layout.reports):
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and not is_partial(path)):
             try:
                 content = path.name.encode() + b"\n" + path.read_bytes()
             except FileNotFoundError:

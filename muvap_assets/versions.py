@@ -14,10 +14,11 @@ from pathlib import Path
 from muvap_assets.asd import manifest_files
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, FormatError, PublishError
-from muvap_assets.journal import events, exclusively, wall_clock_sec
+from muvap_assets.journal import events, wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, make_current, staged
 from muvap_assets.ref2va import publication
+from muvap_assets.storage.locks import exclusive
 
 LINES = ("asd", "ref2va")
 _VERSION = re.compile(rf"[0-9a-f]{{{VERSION_LENGTH}}}")
@@ -136,7 +137,7 @@ def roll_back(artifact: Artifact, version: str) -> str | None:
             f"{artifact.label}: {len(matching)} versions begin with {version!r}; required: one of {known}. "
             "`muvap versions` lists them."
         )
-    with staged(artifact) as scratch, exclusively(artifact):
+    with staged(artifact) as scratch, exclusive(artifact.journal):
         require_whole(artifact, matching[0])
         before = current_version(artifact)
         make_current(artifact, matching[0], scratch.parent)

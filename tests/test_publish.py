@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from muvap_assets import publish as publishing
 from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
 from muvap_assets.layout import Layout
 from muvap_assets.publish import (
@@ -19,13 +18,14 @@ from muvap_assets.publish import (
     current_version,
     publish,
     read_violations,
-    remove_stale_staging,
     require_current,
     require_pinned,
     run_checked,
     staged,
     write_violations,
 )
+from muvap_assets.storage import locks
+from muvap_assets.storage.locks import remove_abandoned
 
 
 @pytest.fixture
@@ -186,11 +186,11 @@ with staged(Layout(Path(sys.argv[1])).artifact("asd", "thing", "part")) as folde
 def test_p08_leftovers_of_a_killed_run_are_removed_and_those_of_a_running_one_are_not(artifact):
     child = subprocess.Popen([sys.executable, "-c", KILLED, str(artifact.root)], stdout=subprocess.PIPE, text=True)
     assert child.stdout.readline() == "ready\n"
-    assert remove_stale_staging(artifact.staging) == []
+    assert remove_abandoned(artifact.staging) == []
     child.kill()
     child.wait()
     child.stdout.close()
-    assert len(remove_stale_staging(artifact.staging)) == 1
+    assert len(remove_abandoned(artifact.staging)) == 1
     assert list(artifact.staging.iterdir()) == []
 
 
@@ -204,8 +204,8 @@ def test_p08_a_lock_taken_for_a_dead_ones_before_it_was_held_is_replaced(artifac
         held.append(lock)
         fcntl_flock(lock, operation)
 
-    fcntl_flock = publishing.fcntl.flock
-    monkeypatch.setattr(publishing.fcntl, "flock", flock)
+    fcntl_flock = locks.fcntl.flock
+    monkeypatch.setattr(locks.fcntl, "flock", flock)
     with staged(artifact) as folder:
         assert (artifact.staging / f"{folder.parent.name}.lock").is_file()
     assert len(held) == 2
@@ -235,12 +235,17 @@ def test_violations_survive_their_file(tmp_path):
 def test_publishing_is_durable_before_it_is_visible(artifact, monkeypatch):
     events = []
     real_fsync, real_rename = os.fsync, Path.rename
-    monkeypatch.setattr(os, "fsync", lambda fd: events.append("fsync") or real_fsync(fd))
+
+    def fsync(descriptor):
+        path = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if artifact.staging in path.parents or path == artifact.folder:
+            events.append(path.name)
+        real_fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(Path, "rename", lambda self, target: events.append("rename") or real_rename(self, target))
     run(artifact)
-    before = events[: events.index("rename")]
-    assert before.count("fsync") == 3
-    assert "fsync" in events[events.index("rename") :]
+    assert events == ["file.txt", "sub", "tree", "rename", "part", "part"]
 
 
 def test_staging_is_private_and_on_the_artifacts_file_system(artifact):
@@ -293,7 +298,7 @@ def test_findings_that_end_a_build_are_left_and_those_of_a_run_before_are_not(ar
 
 def test_a_staged_folder_that_could_not_be_removed_keeps_its_lock_and_goes_with_the_next_run(artifact, monkeypatch):
     with monkeypatch.context() as broken:
-        broken.setattr("muvap_assets.publish.shutil.rmtree", lambda path, ignore_errors: None)
+        broken.setattr("muvap_assets.storage.locks.shutil.rmtree", lambda path, ignore_errors: None)
         run(artifact)
     assert sorted(path.suffix for path in artifact.staging.iterdir()) == ["", ".lock"]
     run(artifact, "y")

@@ -33,13 +33,13 @@ from muvap_assets.publish import (
     CheckOutcome,
     Outcome,
     current_version,
-    file_sha256,
     require_current,
     require_pinned,
     run_checked,
     write_json,
     write_violations,
 )
+from muvap_assets.storage.digests import file_sha256
 
 REUSE_FILE = "reuse.json"
 

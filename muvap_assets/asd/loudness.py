@@ -42,8 +42,9 @@ from muvap_assets.media.audio import (
 from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
-from muvap_assets.publish import CheckOutcome, file_sha256, write_json
+from muvap_assets.publish import CheckOutcome, write_json
 from muvap_assets.readback import reading
+from muvap_assets.storage.digests import file_sha256
 from muvap_assets.threads import thread_pool
 
 LOUDNESS_CODE_VERSION = "1"

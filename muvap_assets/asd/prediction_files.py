@@ -26,7 +26,6 @@ and a score behind it, without a header where it is to be uploaded.
 from __future__ import annotations
 
 import csv
-import uuid
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -49,6 +48,7 @@ from muvap_assets.asd.ava_csv import (
 from muvap_assets.asd.ava_metric import AveragePrecision, ava_average_precision
 from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.storage.files import replacing
 
 _BOX_TOLERANCE = 1e-9
 """How far the official script lets a predicted box lie from the annotated one."""
@@ -247,19 +247,14 @@ def write_predictions(
         code = ViolationCode.COUNT_MISMATCH
         raise ValidationError(path.name, [Violation(code=code, found=found, required=required, hint=hint)])
     scores = truth.align(tracks, missing_score=missing_score).astype(str).tolist()
-    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        with scratch.open("w", encoding="utf-8", newline="") as stream:
-            writer = csv.writer(stream, lineterminator="\n")
-            if header:
-                writer.writerow((*COLUMNS, SCORE_COLUMN))
-            writer.writerows(
-                (row.video_id, row.timestamp, *row.box.split(","), SPEAKING, row.entity_id, score)
-                for row, score in zip(truth.table.rows, scores, strict=True)
-            )
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
+        writer = csv.writer(stream, lineterminator="\n")
+        if header:
+            writer.writerow((*COLUMNS, SCORE_COLUMN))
+        writer.writerows(
+            (row.video_id, row.timestamp, *row.box.split(","), SPEAKING, row.entity_id, score)
+            for row, score in zip(truth.table.rows, scores, strict=True)
+        )
 
 
 def read_predictions(path: Path, truth: GroundTruth, *, missing_score: float | None = None) -> npt.NDArray[np.float64]:

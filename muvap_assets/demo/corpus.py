@@ -8,9 +8,6 @@ read both, so that whatever becomes of the corpus can be checked against what it
 from __future__ import annotations
 
 import csv
-import hashlib
-import shutil
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -22,6 +19,7 @@ import soundfile
 
 from muvap_assets.asd.contract import FACE_SIZE
 from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.demo.made_once import make_once
 
 _BITS = 16
 _CELL = FACE_SIZE // 4
@@ -121,23 +119,16 @@ def write_demo_corpus(folder: Path) -> bool:
     Returns:
         Whether it was written: a corpus of this very version that stands already is left alone.
     """
-    version = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
-    marker = folder / "demo_version.txt"
-    if marker.is_file() and marker.read_text(encoding="utf-8").strip() == version:
-        return False
-    scratch = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-    scratch.mkdir(parents=True)
+    return make_once(folder, _write, __file__)
+
+
+def _write(folder: Path) -> None:
     for recording in RECORDINGS:
-        _write_recording(scratch, recording, [clip for clip in (*TRAIN, *VAL) if clip.audio == recording.path])
+        _write_recording(folder, recording, [clip for clip in (*TRAIN, *VAL) if clip.audio == recording.path])
     for name, clips in (("train", TRAIN), ("val", VAL)):
         for clip in clips:
-            _write_faces(scratch, clip)
-        _write_manifest(scratch / f"{name}.tsv", clips)
-    (scratch / marker.name).write_text(version + "\n", encoding="utf-8")
-    if folder.exists():
-        shutil.rmtree(folder)
-    scratch.rename(folder)
-    return True
+            _write_faces(folder, clip)
+        _write_manifest(folder / f"{name}.tsv", clips)
 
 
 def _write_recording(folder: Path, recording: DemoRecording, clips: Sequence[DemoClip]) -> None:

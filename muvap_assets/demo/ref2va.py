@@ -6,10 +6,7 @@ geometry and wants at least 124 frames. Needs PyAV.
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
-import uuid
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -19,6 +16,7 @@ import soundfile
 from PIL import Image
 
 from muvap_assets.demo import videos
+from muvap_assets.demo.made_once import make_once
 from muvap_assets.demo.videos import RATE_HZ, tones, write_video
 from muvap_assets.ref2va.contract import RAW_SCHEMA
 
@@ -29,21 +27,15 @@ def write_demo_datasets(folder: Path) -> bool:
     Returns:
         Whether they were written: what this very version wrote before is left alone.
     """
-    version = hashlib.sha256(Path(__file__).read_bytes() + Path(videos.__file__).read_bytes()).hexdigest()
-    marker = folder / "demo_version.txt"
-    if marker.is_file() and marker.read_text(encoding="utf-8").strip() == version:
-        return False
-    scratch = folder.with_name(f".{folder.name}-{uuid.uuid4().hex}")
-    (scratch / "media").mkdir(parents=True)
-    _write_media(scratch / "media")
+    return make_once(folder, _write, __file__, videos.__file__)
+
+
+def _write(folder: Path) -> None:
+    (folder / "media").mkdir()
+    _write_media(folder / "media")
     rows = "".join(json.dumps(row) + "\n" for row in packed_rows())
-    (scratch / "clips.jsonl").write_text(rows, encoding="utf-8")
-    (scratch / "whole.json").write_text(json.dumps(sft_rows(), indent=1) + "\n", encoding="utf-8")
-    (scratch / marker.name).write_text(version + "\n", encoding="utf-8")
-    if folder.exists():
-        shutil.rmtree(folder)
-    scratch.rename(folder)
-    return True
+    (folder / "clips.jsonl").write_text(rows, encoding="utf-8")
+    (folder / "whole.json").write_text(json.dumps(sft_rows(), indent=1) + "\n", encoding="utf-8")
 
 
 def packed_rows() -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ import soxr
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media.audio_source import MAX_RATE_HZ, MIN_RATE_HZ, AudioSource, Float32, audio_error
 from muvap_assets.media.plain_wav import read_plain_wav
-from muvap_assets.publish import file_sha256
+from muvap_assets.storage.digests import file_sha256
 
 RATE_HZ = 16_000
 """Rate everything is resampled to."""

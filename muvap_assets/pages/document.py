@@ -14,7 +14,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from html import escape
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from muvap_assets.errors import ConfigError
+from muvap_assets.storage.files import replacing
 
 MAX_MEDIA_BYTES = 32 << 20
 """Raw pixels and samples a page may hold; a browser opens that at once, and more is shown part by part."""
@@ -122,14 +122,9 @@ def write_page(path: Path, page: str) -> None:
     Raises:
         ConfigError: it cannot be written there.
     """
-    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            scratch.write_text(page, encoding="utf-8", newline="\n")
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        with replacing(path) as partial:
+            partial.write_text(page, encoding="utf-8", newline="\n")
     except OSError as error:
         raise ConfigError(
             f"{path}: cannot be written ({error.strerror}); required: a place for a file. Give another one with -o."

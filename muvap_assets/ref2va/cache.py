@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
@@ -28,6 +26,7 @@ from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_tra
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, read_index_file, write_index_file
 from muvap_assets.ref2va.shard_scan import Watch, each_path, mixture, read_shard_row, scan_shards
 from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
+from muvap_assets.storage.files import read_lossy_json, replacing
 
 CACHE_FOLDER = "map_style_cache"
 INDEX_NAME, PICKLE_NAME, STAMPS_NAME = (
@@ -56,15 +55,18 @@ class IndexVerdict:
 
 def write_index(root: Path, index: DatasetIndex) -> None:
     """Write ``index.arrow``, in one step."""
-    _replace(root / INDEX_NAME, lambda path: write_index_file(path, index))
+    with replacing(root / INDEX_NAME) as partial:
+        write_index_file(partial, index)
 
 
 def place_index(root: Path, index: DatasetIndex, place: Path | None = None) -> None:
     """Write what depends on the place: the pickle for ``place``, and the stamps of the shards as they lie below ``root``."""
     files = _absolute_paths(index, place or root)
-    _replace(root / PICKLE_NAME, lambda path: write_file_info(path, files, [row.rows for row in index.rows]))
+    with replacing(root / PICKLE_NAME) as partial:
+        write_file_info(partial, files, [row.rows for row in index.rows])
     stamps = {row.path: (root / row.path).stat().st_mtime_ns for row in index.rows}
-    _replace(root / STAMPS_NAME, lambda path: _write_text(path, json.dumps(stamps, indent=0)))
+    with replacing(root / STAMPS_NAME) as partial:
+        partial.write_text(json.dumps(stamps, indent=0) + "\n", encoding="utf-8")
 
 
 def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None = None) -> DatasetIndex:
@@ -82,7 +84,8 @@ def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None
         training = root / TRAINING_NAME
         if training.is_file():
             section = moved_training(read_training(training), root.resolve())
-            _replace(training, lambda path: write_training(path, section))
+            with replacing(training) as partial:
+                write_training(partial, section)
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
@@ -300,28 +303,5 @@ def _invalid(root: Path, name: str, found: str) -> Violation:
 
 
 def _read_stamps(root: Path) -> dict[str, int]:
-    try:
-        stamps = json.loads((root / STAMPS_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}  # without stamps everything is read, which is right and only slower
+    stamps = read_lossy_json(root / STAMPS_NAME)  # without stamps everything is read, which is right and only slower
     return stamps if isinstance(stamps, dict) else {}
-
-
-def _replace(path: Path, write: Callable[[Path], None]) -> None:
-    """Write a file beside ``path``, sync it, and put it in its place in one step."""
-    path.parent.mkdir(exist_ok=True)
-    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        write(scratch)
-        descriptor = os.open(scratch, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text + "\n", encoding="utf-8")

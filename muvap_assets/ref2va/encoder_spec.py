@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import re
-import time
-import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.disk import SETTLED_SEC, state_of
 from muvap_assets.errors import ConfigError
-from muvap_assets.publish import file_sha256
 from muvap_assets.ref2va.encoder import Component, EncoderFingerprint, Stage, json_digest
+from muvap_assets.storage.digests import Digests
 
 # Raised whenever a recipe below changes what it makes, so that parts made before are made again.
 RECIPE_VERSION = 1
@@ -78,62 +75,6 @@ class EncoderSpec:
         return self.device.partition(":")[0]
 
 
-@dataclass(slots=True)
-class FileDigests:
-    """SHA-256 of files, remembered by path, size, modification and change time and inode, where ``cache`` names a file.
-
-    Reading 67 GB of weights to name them takes a minute; a run that finds them unchanged reads nothing. May be shared by
-    threads.
-    """
-
-    cache: Path | None = None
-    _known: dict[str, str] = field(default_factory=dict)
-    _read: set[str] = field(default_factory=set)
-    _asked: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        if self.cache is not None and self.cache.is_file():
-            try:
-                known = json.loads(self.cache.read_text(encoding="utf-8"))
-            except ValueError:
-                known = {}  # a torn cache only costs the reading
-            self._known = {str(key): str(value) for key, value in known.items()} if isinstance(known, dict) else {}
-
-    @property
-    def hashed(self) -> int:
-        """Files that were read for their digest."""
-        return len(self._read)
-
-    @property
-    def trusted(self) -> int:
-        """Files that were recognized without being read."""
-        return len(self._asked - self._read)
-
-    def sha256(self, path: Path) -> str:
-        """Hexadecimal digest of the file's bytes."""
-        now, status = time.time(), path.stat()
-        place, (state, changed) = str(path.resolve()), state_of(status)
-        # Path and two parts, as keys always were: a takedown reads the paths.
-        key = f"{place}|{status.st_size}|{state}"
-        self._asked.add(place)
-        if (known := self._known.get(key)) is not None:
-            return known
-        self._read.add(place)
-        digest = file_sha256(path)
-        if now - changed <= SETTLED_SEC:
-            key = f"{place}|unsettled|{digest}"  # never looked up, but a takedown has to know what was seen
-        self._known[key] = digest
-        return digest
-
-    def save(self) -> None:
-        """Write the cache, in one step."""
-        if self.cache is not None:
-            self.cache.parent.mkdir(parents=True, exist_ok=True)
-            scratch = self.cache.with_name(f".{self.cache.name}-{uuid.uuid4().hex}")
-            scratch.write_text(json.dumps(self._known, indent=0, sort_keys=True), encoding="utf-8")
-            scratch.replace(self.cache)
-
-
 def read_model_index(checkpoint: Path) -> dict[str, Any]:
     """The checkpoint's ``modular_model_index.json``, with every component folder the encoding requires in its place.
 
@@ -175,13 +116,13 @@ def latent_statistics(checkpoint: Path) -> LatentStatistics | None:
     return LatentStatistics(mean, std) if len(mean) == len(std) else None
 
 
-def fingerprint_of(spec: EncoderSpec, digests: FileDigests | None = None) -> EncoderFingerprint:
+def fingerprint_of(spec: EncoderSpec, digests: Digests | None = None) -> EncoderFingerprint:
     """The fingerprint of an encoder by its files, settings and libraries; no weight is loaded.
 
     Raises:
         ConfigError: the checkpoint is incomplete.
     """
-    files = digests or FileDigests()
+    files = digests or Digests()
     read_model_index(spec.checkpoint)
     folders = {name: _folder_digest(spec.checkpoint / name, files) for name in REQUIRED_COMPONENTS[:-1]}
     files.save()
@@ -204,10 +145,10 @@ def _stage_facts(stage: Stage, spec: EncoderSpec, folders: Mapping[str, str]) ->
     return facts
 
 
-def _folder_digest(folder: Path, files: FileDigests) -> str:
+def _folder_digest(folder: Path, files: Digests) -> str:
     """Over names and bytes of a component's files; a downloaded snapshot's links are followed, hidden files are not."""
     names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
-    return json_digest({name: files.sha256(folder / name) for name in names if not name.startswith(".")})
+    return json_digest({name: files.of(folder / name) for name in names if not name.startswith(".")})
 
 
 def _is_filled(folder: Path) -> bool:

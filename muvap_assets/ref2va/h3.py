@@ -54,10 +54,11 @@ from muvap_assets.ref2va.encoder import (
     Stage,
     Tensors,
 )
-from muvap_assets.ref2va.encoder_spec import POSTERIOR_SEED, TEXT_LAYER, EncoderSpec, FileDigests, fingerprint_of
+from muvap_assets.ref2va.encoder_spec import POSTERIOR_SEED, TEXT_LAYER, EncoderSpec, fingerprint_of
 from muvap_assets.ref2va.prefetch import by_reference, clips_of, refuse_media, size_of
 from muvap_assets.ref2va.presentation import Presentation
 from muvap_assets.ref2va.vae_decoding import decoded_frames, decoded_waveform
+from muvap_assets.storage.digests import Digests
 
 PATCH_SIZE = (1, 2, 2)  # blocks: patch_size
 
@@ -72,7 +73,7 @@ class H3Encoder:
             be encoded on the CPU.
     """
 
-    def __init__(self, spec: EncoderSpec, digests: FileDigests | None = None) -> None:
+    def __init__(self, spec: EncoderSpec, digests: Digests | None = None) -> None:
         require_device(spec)
         self.spec = spec
         self.loads: Counter[Component] = Counter()

@@ -18,7 +18,6 @@ from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import (
     CheckOutcome,
     Outcome,
-    file_sha256,
     require_current,
     require_pinned,
     run_checked,
@@ -35,7 +34,7 @@ from muvap_assets.ref2va.decode_check import (
 )
 from muvap_assets.ref2va.encode import EncodeOptions, EncodeReport
 from muvap_assets.ref2va.encoder import Encoder, RowInput
-from muvap_assets.ref2va.encoder_spec import EncoderSpec, FileDigests, read_model_index
+from muvap_assets.ref2va.encoder_spec import EncoderSpec, read_model_index
 from muvap_assets.ref2va.manifest import ManifestReport, validate_manifest
 from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME, read_manifest, write_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
@@ -45,6 +44,7 @@ from muvap_assets.ref2va.publication import Assembled, FinishedRow, PublicationO
 from muvap_assets.ref2va.row_retention import in_use
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.standing_rows import ENCODE_CHECKS, StandingRow, read_rows, verify_encoded, write_rows
+from muvap_assets.storage.digests import Digests, file_sha256
 
 MANIFEST_CODE_VERSION = "2"
 ENCODE_CODE_VERSION = "2"
@@ -214,7 +214,7 @@ def open_h3(layout: Layout, spec: EncoderSpec) -> Encoder:
     """The real encoder; digests of its weights are remembered in the cache."""
     from muvap_assets.ref2va.h3 import H3Encoder
 
-    return H3Encoder(spec, FileDigests(layout.cache / "weights" / "digests.json"))
+    return H3Encoder(spec, Digests(layout.cache / "weights" / "digests.json"))
 
 
 def admitted_rows(

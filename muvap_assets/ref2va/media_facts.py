@@ -7,8 +7,6 @@ are counted anew.
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -22,12 +20,15 @@ from muvap_assets.media.images import ImageFacts, count_image
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.progress import Progress, no_progress
+from muvap_assets.readback import STUMBLES
 from muvap_assets.ref2va.contract import RawSample
-from muvap_assets.ref2va.encoder_spec import FileDigests
+from muvap_assets.storage.digests import Digests
+from muvap_assets.storage.files import read_lossy_json, write_lossy_json
 from muvap_assets.threads import thread_pool
 
 Facts = VideoFacts | SoundFacts | ImageFacts
 T = TypeVar("T", VideoFacts, SoundFacts, ImageFacts)
+DIGESTS_NAME = "digests.json"
 _FRACTIONS = ("first_sec", "duration_sec", "rate", "pixel_aspect", "header_end_sec")
 
 
@@ -43,12 +44,12 @@ class MediaFacts:
 
     folder: Path | None = None
     decoded: int = 0
-    digests: FileDigests = field(init=False)
+    digests: Digests = field(init=False)
     _known: dict[tuple[str, Path], Facts | MediaError] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
-        self.digests = FileDigests(None if self.folder is None else self.folder / "digests.json")
+        self.digests = Digests(None if self.folder is None else self.folder / DIGESTS_NAME)
 
     def digest(self, path: Path) -> str:
         """SHA-256 of the file's bytes.
@@ -57,7 +58,7 @@ class MediaFacts:
             MediaError: the file is missing.
         """
         try:
-            return self.digests.sha256(path)
+            return self.digests.of(path.resolve())
         except OSError as error:
             raise MediaError(
                 ViolationCode.MEDIA_MISSING,
@@ -136,18 +137,15 @@ def _quietly(task: tuple[Callable[[Path], Facts], Path]) -> None:
 
 def _write_entry(entry: Path, probe: str, facts: Facts) -> None:
     values = {name: str(value) if isinstance(value, Fraction) else value for name, value in asdict(facts).items()}
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    scratch = entry.with_name(f".{entry.name}-{uuid.uuid4().hex}")
-    scratch.write_text(json.dumps({"probe": probe, "facts": values}), encoding="utf-8")
-    scratch.replace(entry)
+    write_lossy_json(entry, {"probe": probe, "facts": values})
 
 
 def _read_entry(entry: Path, probe: str, into: type[T]) -> T | None:
     """The remembered facts, or ``None`` where there are none that can be trusted: a torn entry only costs a count."""
     try:
-        record = json.loads(entry.read_text(encoding="utf-8"))
+        record = read_lossy_json(entry)
         return into(**_restored(record["facts"])) if record["probe"] == probe else None
-    except (OSError, ValueError, TypeError, KeyError):
+    except STUMBLES:
         return None
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -25,7 +24,6 @@ from muvap_assets.layout import Artifact
 from muvap_assets.publish import (
     Outcome,
     content_version,
-    fsync,
     fsync_tree,
     run_checked,
     tree_files,
@@ -39,6 +37,8 @@ from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow
 from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
 from muvap_assets.ref2va.shard_scan import Watch, each_path, index_file
 from muvap_assets.ref2va.shard_tree import check_root, shard_name
+from muvap_assets.storage.files import fsync
+from muvap_assets.storage.locks import private_place, remove_abandoned
 
 DATASET_NAME = "dataset.json"
 LOCATION_DEPENDENT = (PICKLE_NAME, STAMPS_NAME, TRAINING_NAME)
@@ -314,9 +314,8 @@ def export_dataset(published: Path, target: Path, *, workers: int | None = None)
     if found := check_root(place):
         raise ValidationError(f"dataset {place}", found)
     index = read_index(published)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    scratch = place.with_name(f".{place.name}-{uuid.uuid4().hex}")
-    try:
+    remove_abandoned(place.parent, f".{place.name}-")
+    with private_place(place.parent, f".{place.name}") as scratch:
         for path in tree_files(published):
             name = path.relative_to(published).as_posix()
             if name not in LOCATION_DEPENDENT:
@@ -329,8 +328,6 @@ def export_dataset(published: Path, target: Path, *, workers: int | None = None)
             raise ValidationError(f"dataset {place}", broken)
         fsync_tree(scratch)
         _move(scratch, place)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return index
 
 

@@ -8,13 +8,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from muvap_assets.errors import FormatError, Violation, ViolationCode
-from muvap_assets.publish import CheckOutcome, file_sha256
+from muvap_assets.publish import CheckOutcome
 from muvap_assets.ref2va.cache import Depth, IndexVerdict, read_index, verify_index
 from muvap_assets.ref2va.handover import TRAINING_NAME, read_training
 from muvap_assets.ref2va.index_rows import DatasetIndex
 from muvap_assets.ref2va.shard_scan import Watch, each_path
 from muvap_assets.ref2va.shard_tree import finding, shard_name
 from muvap_assets.ref2va.verify import verify_row_file
+from muvap_assets.storage.digests import file_sha256
 
 PUBLICATION_CHECKS = (
     "rows_complete",

@@ -7,11 +7,9 @@ publication of what it made of it; whoever removes from the store has to have it
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muvap_assets.ref2va.records import PROVENANCE_KEY
+from muvap_assets.storage.locks import shared, tried
 
 _LOCK_NAME = ".in_use"
 
@@ -32,35 +31,14 @@ class Unused:
     unread: tuple[str, ...]
 
 
-@contextmanager
-def in_use(store: Path) -> Iterator[None]:
+def in_use(store: Path) -> AbstractContextManager[None]:
     """Keep everything in the store from being removed until the block ends; any number of runs may at once."""
-    descriptor = _open_lock(store)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH)
-        yield
-    finally:
-        os.close(descriptor)
+    return shared(store / _LOCK_NAME)
 
 
-@contextmanager
-def alone(store: Path) -> Iterator[bool]:
+def alone(store: Path) -> AbstractContextManager[bool]:
     """Whether no run is using the store, and then none begins to until the block ends."""
-    descriptor = _open_lock(store)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(descriptor)
-
-
-def _open_lock(store: Path) -> int:
-    store.mkdir(parents=True, exist_ok=True)
-    return os.open(store / _LOCK_NAME, os.O_CREAT | os.O_RDWR, 0o644)
+    return tried(store / _LOCK_NAME)
 
 
 def unused(store: Path, listed: Collection[str], before_sec: float) -> Unused:

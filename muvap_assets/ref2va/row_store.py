@@ -2,7 +2,6 @@
 
     <root>/parts/<stage>/<2 digits>/<key>.part    the tensors one stage made of one row
     <root>/rows/<2 digits>/<key>.row              one finished row, a Parquet file under a name no sweep for shards takes
-    <root>/writing/                               files being written; what a killed run leaves is removed by the next
 
 A key is a digest of exactly what the content depends on, so nothing is ever updated: what was made under a key stays
 valid, and a changed input has another key. A file appears under its key in one step, synced. Several processes may share a
@@ -13,14 +12,10 @@ A part is a JSON line naming its arrays, the arrays in NumPy's own format withou
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
-import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,12 +27,12 @@ from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder import EncoderFingerprint, RowInput, Stage, Tensors, json_digest
 from muvap_assets.ref2va.geometry import target_audio_samples
+from muvap_assets.storage.files import replacing
 
 PART_VERSION = 1  # of the part file and of what a stage's tensors are called
 RECORD_VERSION = 1  # of how a row is assembled from its parts
 _MAGIC = b"muvap-ref2va-part "
 _DIGEST_BYTES = 32
-_ABANDONED_SEC = 60.0
 _BLOCK_BYTES = 1 << 20
 
 
@@ -110,9 +105,6 @@ class RowStore:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.corrupt = 0
-        self._writing = root / "writing"
-        self._writing.mkdir(parents=True, exist_ok=True)
-        self._remove_abandoned()
 
     def has_part(self, stage: Stage, key: str) -> bool:
         """Whether the part stands and is whole; a damaged one is removed, so that it is made again."""
@@ -146,7 +138,7 @@ class RowStore:
 
     def write_part(self, stage: Stage, key: str, tensors: Tensors) -> None:
         """Store the arrays of a part; it stands whole once this returns, and not at all before."""
-        with self._appearing(self._part_path(stage, key)) as scratch, scratch.open("wb") as stream:
+        with replacing(self._part_path(stage, key)) as partial, partial.open("wb") as stream:
             hashing = _HashingStream(stream)
             hashing.write(_MAGIC + json.dumps(sorted(tensors)).encode() + b"\n")
             for name in sorted(tensors):
@@ -167,16 +159,14 @@ class RowStore:
             write: writes the file it is given.
             verify: reads that file and returns what is wrong with it.
         """
-        found: list[Violation] = []
-
-        def rejects(scratch: Path) -> bool:
-            write(scratch)
-            found.extend(verify(scratch))
-            return bool(found)
-
-        with self._appearing(self.row_path(key), rejects):
-            pass
-        return found
+        try:
+            with replacing(self.row_path(key)) as partial:
+                write(partial)
+                if found := verify(partial):
+                    raise _Rejected(found)
+        except _Rejected as rejected:
+            return rejected.found
+        return []
 
     def remove_row(self, key: str) -> None:
         """Remove a row found damaged, so that it is assembled again."""
@@ -185,42 +175,13 @@ class RowStore:
     def _part_path(self, stage: Stage, key: str) -> Path:
         return self.root / "parts" / str(stage) / key[:2] / f"{key}.part"
 
-    @contextmanager
-    def _appearing(self, path: Path, rejects: Callable[[Path], bool] | None = None) -> Iterator[Path]:
-        """A private file that takes the place of ``path`` in one step, synced, unless it is rejected or an error comes."""
-        scratch = self._writing / f"{path.stem[:16]}-{uuid.uuid4().hex}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # The lock tells this file from one a killed run left; it is held on a name of its own, for writers reopen the file.
-        lock = os.open(scratch.with_suffix(".lock"), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield scratch
-            if rejects is None or not rejects(scratch):
-                _sync(scratch)
-                scratch.replace(path)
-                _sync(path.parent)
-        finally:
-            scratch.unlink(missing_ok=True)
-            scratch.with_suffix(".lock").unlink(missing_ok=True)
-            os.close(lock)
 
-    def _remove_abandoned(self) -> None:
-        for lock_path in self._writing.glob("*.lock"):
-            try:
-                lock = os.open(lock_path, os.O_RDWR)
-            except FileNotFoundError:
-                continue
-            try:
-                # Between creating its lock and taking it a writer cannot be told from a dead one: only old ones are.
-                if time.time() - os.fstat(lock).st_mtime < _ABANDONED_SEC:
-                    continue
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                lock_path.with_suffix("").unlink(missing_ok=True)
-                lock_path.unlink(missing_ok=True)
-            except BlockingIOError:
-                continue
-            finally:
-                os.close(lock)
+class _Rejected(Exception):
+    """A row was read back, and this is wrong with it."""
+
+    def __init__(self, found: list[Violation]) -> None:
+        super().__init__()
+        self.found = found
 
 
 class _HashingStream:
@@ -249,11 +210,3 @@ def _is_whole(stream: BinaryIO) -> bool:
         digest.update(block)
         remaining -= len(block)
     return stream.read() == digest.digest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from muvap_assets.columns import Column
 from muvap_assets.errors import Violation, ViolationCode
-from muvap_assets.publish import CheckOutcome, file_sha256, read_violations, write_json
+from muvap_assets.publish import CheckOutcome, read_violations, write_json
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import RawSample
 from muvap_assets.ref2va.decode_check import DECODE_CHECK, verify_decoded
@@ -24,6 +24,7 @@ from muvap_assets.ref2va.geometry import bucket_name
 from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
+from muvap_assets.storage.digests import file_sha256
 
 ROWS_FILE = "rows.json"
 ENCODE_CHECKS = (

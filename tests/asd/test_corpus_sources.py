@@ -10,8 +10,8 @@ from msdwild_miniature import Miniature
 from muvap_assets.asd import line
 from muvap_assets.datasets import load_datasets
 from muvap_assets.layout import Layout
-from muvap_assets.publish import file_sha256
 from muvap_assets.sources import fingerprint, source_of
+from muvap_assets.storage.digests import file_sha256
 from muvap_assets.takedown import Takedown, purge
 
 VIDEO = "HV0H6oc4Kvs"

@@ -14,7 +14,7 @@ from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
 from muvap_assets.asd.manifest_files import read_manifest
 from muvap_assets.asd.policy import Policy
 from muvap_assets.errors import Severity, ViolationCode
-from muvap_assets.publish import file_sha256
+from muvap_assets.storage.digests import file_sha256
 
 QUARANTINE = Policy(on_violation="quarantine", max_rejected_share=0.5)
 

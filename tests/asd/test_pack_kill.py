@@ -23,7 +23,8 @@ from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.layout import Layout
-from muvap_assets.publish import current_version, file_sha256, run_checked
+from muvap_assets.publish import current_version, run_checked
+from muvap_assets.storage.digests import file_sha256
 
 class Levels:
     mean, rms, peak = 0.0, 0.1, 0.5

@@ -15,7 +15,7 @@ from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Severity
 from muvap_assets.layout import Layout
-from muvap_assets.publish import file_sha256
+from muvap_assets.storage.digests import file_sha256
 
 
 class Levels:

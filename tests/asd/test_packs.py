@@ -33,7 +33,7 @@ from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, FormatError, ValidationError, ViolationCode
-from muvap_assets.publish import file_sha256
+from muvap_assets.storage.digests import file_sha256
 
 REQUIRED_KEYS = [
     "dataset", "sample_id", "source_fps", "source_frames", "start_sec", "model_frames", "face_offset", "audio_offset",

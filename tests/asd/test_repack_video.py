@@ -8,11 +8,12 @@ import pytest
 from msdwild_miniature import Miniature
 
 from muvap_assets.asd import line
-from muvap_assets.asd.packs import origins, video_writer
+from muvap_assets.asd.packs import video_writer
 from muvap_assets.asd.packs.reuse import Reuse
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.datasets import parse_datasets
 from muvap_assets.layout import Layout
+from muvap_assets.storage import digests
 
 STEPS = (line.make_manifest, line.make_loudness_index, line.make_packed_shards)
 
@@ -57,7 +58,7 @@ def tree(folder):
 
 @pytest.fixture
 def videos(tmp_path, monkeypatch):
-    monkeypatch.setattr(origins, "SETTLED_NS", 0)
+    monkeypatch.setattr(digests, "SETTLED_SEC", -1.0)
     return Videos(tmp_path)
 
 
@@ -74,7 +75,7 @@ def test_unchanged_videos_are_copied_without_being_read(videos, opened, monkeypa
     earlier, _ = videos.pack(clips)
     assert sorted(opened) == ["00001.mp4", "00002.mp4"]  # threads open them in either order
     opened.clear()
-    monkeypatch.setattr("muvap_assets.asd.packs.reuse.file_sha256", None)
+    monkeypatch.setattr("muvap_assets.storage.digests.file_sha256", None)
     again, report = videos.pack(clips, earlier)
     assert (report.faces_copied, report.audio_copied, report.recognized_by_time) == (8, 8, 8)
     assert opened == []
@@ -95,7 +96,7 @@ def test_a_video_copied_over_itself_is_recognized_by_its_bytes(videos, opened):
 
 @pytest.mark.parametrize("settled", [True, False])
 def test_only_the_video_whose_boxes_changed_is_decoded_and_its_sound_copied(videos, opened, monkeypatch, settled):
-    monkeypatch.setattr(origins, "SETTLED_NS", 0 if settled else 10**12)
+    monkeypatch.setattr(digests, "SETTLED_SEC", -1.0 if settled else 1000.0)
     earlier, _ = videos.pack(videos.clips())
     videos.mini.boxes("00002", 50, missing={(0, 3)})
     clips = videos.clips()

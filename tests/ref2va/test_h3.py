@@ -544,13 +544,14 @@ def test_the_fingerprint_names_no_path(tiny_spec):
 
 
 def test_unchanged_weights_are_hashed_once_for_all_runs(tiny_spec, tmp_path, monkeypatch):
-    from muvap_assets.ref2va.encoder_spec import FileDigests, fingerprint_of
+    from muvap_assets.ref2va.encoder_spec import fingerprint_of
+    from muvap_assets.storage.digests import Digests
 
     now = time.time()
-    monkeypatch.setattr("muvap_assets.ref2va.encoder_spec.time.time", lambda: now + 10)  # they count as settled
-    first, second = FileDigests(tmp_path / "digests.json"), None
+    monkeypatch.setattr("muvap_assets.storage.digests.time.time", lambda: now + 10)  # they count as settled
+    first, second = Digests(tmp_path / "digests.json"), None
     before = fingerprint_of(tiny_spec, first)
-    second = FileDigests(tmp_path / "digests.json")
+    second = Digests(tmp_path / "digests.json")
     assert fingerprint_of(tiny_spec, second) == before
     assert (first.hashed > 0, second.hashed) == (True, 0)
 

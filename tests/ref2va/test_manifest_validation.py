@@ -19,18 +19,14 @@ from media_makers import raw_row, target, tone, write_rows, write_video
 from PIL import Image, ImageCms
 
 from muvap_assets.errors import EncodeError, FormatError, MediaError, Severity, ViolationCode
-from muvap_assets.layout import Layout
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ReferenceGeometry, Size, TokenPlan
-from muvap_assets.ref2va.encoder_spec import FileDigests
 from muvap_assets.ref2va.findings import Findings, check_video
-from muvap_assets.ref2va.line import media_cache
 from muvap_assets.ref2va.manifest import validate_manifest
 from muvap_assets.ref2va.manifest_files import read_manifest, write_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.prepare import frame_blocks, row_input, target_waveform
-from muvap_assets.takedown import _known_digests
 
 IMAGE = {"type": "image", "image": "picture.png"}
 AUDIO = {"type": "audio", "audio": "voice.wav"}
@@ -759,7 +755,7 @@ def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, 
         return made.target_digest, made.references[1].audio_digest, report.media_read, report.media_trusted
 
     now = time.time()
-    monkeypatch.setattr("muvap_assets.ref2va.encoder_spec.time.time", lambda: now + 10)  # the files count as settled
+    monkeypatch.setattr("muvap_assets.storage.digests.time.time", lambda: now + 10)  # the files are settled
     target(folder / "target.mov")
     white_noise(folder / "voice.wav", seed=1)
     first, second = digests(), digests()
@@ -771,36 +767,6 @@ def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, 
     assert third[1] != first[1]
     assert third[1].startswith(hashlib.sha256((folder / "voice.wav").read_bytes()).hexdigest())
     assert third[2:] == (1, 2)
-
-
-def test_a_digest_of_a_file_that_just_changed_is_not_trusted_but_still_known_to_a_takedown(tmp_path):
-    layout = Layout(tmp_path)
-    clip, cache = tmp_path / "a|b.mov", media_cache(layout) / "digests.json"
-    clip.write_bytes(b"one")
-    for _ in range(2):
-        digests = FileDigests(cache)
-        digests.sha256(clip)
-        digests.save()
-        assert (digests.hashed, digests.trusted) == (1, 0)
-    assert _known_digests(layout) == {str(clip.resolve()): {hashlib.sha256(b"one").hexdigest()}}
-
-
-def test_digests_remembered_by_size_and_time_alone_are_read_again_and_kept_for_a_takedown(tmp_path, monkeypatch):
-    now = time.time()
-    monkeypatch.setattr("muvap_assets.ref2va.encoder_spec.time.time", lambda: now + 10)
-    layout = Layout(tmp_path)
-    clip, cache = tmp_path / "a.mov", media_cache(layout) / "digests.json"
-    clip.write_bytes(b"two")
-    place, status = str(clip.resolve()), clip.stat()
-    cache.parent.mkdir(parents=True)
-    cache.write_text(json.dumps({f"{place}|{status.st_size}|{status.st_mtime_ns}": "0" * 64}))
-    digests = FileDigests(cache)
-    digest = hashlib.sha256(b"two").hexdigest()
-    assert digests.sha256(clip) == digest
-    digests.save()
-    assert _known_digests(layout) == {place: {"0" * 64, digest}}
-    again = FileDigests(cache)
-    assert (again.sha256(clip), again.hashed, again.trusted) == (digest, 0, 1)
 
 
 def test_threads_count_the_same(folder):

@@ -1,6 +1,5 @@
 """Maintenance and takedown on a real ref2va line: rows encoded once stay as long as something needs them, and no longer."""
 
-import fcntl
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +11,13 @@ from version_roots import purge_killed_at_every_removal
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
 from muvap_assets.errors import ConfigError, StaleInputError
 from muvap_assets.layout import Layout
-from muvap_assets.publish import current_version, file_sha256
+from muvap_assets.publish import current_version
 from muvap_assets.ref2va import line
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions
 from muvap_assets.ref2va.publication_checks import verify_dataset
 from muvap_assets.retention import Retention, maintain
+from muvap_assets.storage.digests import file_sha256
+from muvap_assets.storage.files import replacing
 from muvap_assets.takedown import Takedown, purge
 
 AT_ONCE = Retention(keep_versions=0, grace_sec=0, row_grace_sec=0)
@@ -134,17 +135,15 @@ def test_with_rows_go_parts_that_no_row_names_and_what_killed_runs_were_writing(
     gone = platform.rows.pop(0)["id"]
     platform.run()
     store = platform.layout.row_store
-    torn, part = store / "writing" / "torn-01", store / "parts" / "text" / "ab" / "abcd.part"
+    part = store / "parts" / "text" / "ab" / "abcd.part"
+    torn = [part.with_name(".abcd.part.partial"), platform.layout.cache / "media" / ".digests.json.partial"]
     part.parent.mkdir(parents=True, exist_ok=True)
-    for file in (torn, torn.with_suffix(".lock"), part):
+    for file in (*torn, part):
         file.write_bytes(b"")
-    held = store / "writing" / "held-01"
-    held.write_bytes(b"")
-    with held.with_suffix(".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with replacing(platform.layout.cache / "sources" / "ref2va-clips.json") as held:  # a sensor's look, beside runs
+        held.write_text(json.dumps(gone))
         purge(platform.layout, Takedown(samples=frozenset({gone})))
-    assert held.is_file()
-    assert not torn.exists()
+    assert not any(file.exists() for file in torn)
     assert not part.exists()
     assert platform.run() == 0
 

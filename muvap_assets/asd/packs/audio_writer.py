@@ -24,7 +24,7 @@ from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.errors import MediaError, Violation, ViolationCode
 from muvap_assets.media.audio import mono_16k_blocks, to_int16
 from muvap_assets.media.npy import write_at
-from muvap_assets.publish import file_sha256
+from muvap_assets.storage.digests import file_sha256
 
 ID_LENGTH = 16
 """A recording id is this many digits of its file's SHA-256."""

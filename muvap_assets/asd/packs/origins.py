@@ -12,17 +12,13 @@
 | stamp   | path, name, size, modification and change time and inode of each file of the face source: the shortcut     |
 
 An equal stamp means that nothing was written there since; only where it differs is the source read again, and its bytes
-decide. A source written less than two seconds before it was stamped gets no stamp, for within a clock's resolution it may
-be written again and look the same. Safe to lose: without it everything is decoded again.
+decide. A source whose state is not settled (``storage.digests``) gets no stamp. Safe to lose: without it everything is
+decoded again.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import time
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import astuple, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -32,8 +28,9 @@ from muvap_assets.asd.contract import Clip, VisualKind
 from muvap_assets.asd.packs.layout import PACK_CODE_VERSION
 from muvap_assets.asd.video_rows import boxes_of
 from muvap_assets.media.faces import FACE_CONVERSION
+from muvap_assets.storage.digests import state_of
+from muvap_assets.storage.files import read_lossy_json, write_lossy_json
 
-SETTLED_NS = 2_000_000_000
 _SCHEMA = 1
 _DECODERS = ("opencv-python-headless", "opencv-python", "av", "soxr", "soundfile", "numpy")
 
@@ -79,40 +76,25 @@ def boxes_content(clip: Clip, video: str, boxes: str) -> str:
 def files_state(paths: Iterable[Path]) -> str | None:
     """The state of files without reading them, equal only where nothing was written; ``None`` where one is missing."""
     try:
-        return _digest(*(_state(str(path), path.stat())[1] for path in paths))
+        return _digest(*(f"{path}\0{state_of(path).text}" for path in paths))
     except OSError:
         return None
 
 
 def face_stamp(clip: Clip, root: Path) -> str:
     """The state of the files a clip's faces are read from, without reading them; empty where there is none to trust."""
-    path = clip.visual_file(root)
+    files, track = [clip.visual_file(root)], ""
+    if clip.visual_kind is VisualKind.VIDEO_BOXES:
+        boxes = boxes_of(clip)
+        files.append(root / boxes.boxes_path)
+        track = f"{boxes.face_id} {boxes.first_frame} {clip.source_frames}"
     try:
-        newest, own = _state("", path.stat())
-        lines = [own]
-        if clip.visual_kind is VisualKind.JPEG_DIRECTORY:
-            with os.scandir(path) as entries:
-                for entry in entries:
-                    changed, state = _state(entry.name, entry.stat())
-                    newest = max(newest, changed)
-                    lines.append(state)
-        elif clip.visual_kind is VisualKind.VIDEO_BOXES:
-            track = boxes_of(clip)
-            boxes = (root / track.boxes_path).resolve()
-            changed, state = _state(str(boxes), boxes.stat())
-            newest = max(newest, changed)
-            lines += [state, f"{track.face_id} {track.first_frame} {clip.source_frames}"]
+        states = [state_of(file) for file in files]
     except OSError:
         return ""
-    if time.time_ns() - newest < SETTLED_NS:
+    if not all(state.is_settled for state in states):
         return ""
-    return _digest(str(path.resolve()), *sorted(lines))
-
-
-def _state(name: str, status: os.stat_result) -> tuple[int, str]:
-    """When a file was changed last, and everything that would show another change."""
-    modified, changed = status.st_mtime_ns, status.st_ctime_ns
-    return max(modified, changed), f"{name}/{status.st_size} {modified} {changed} {status.st_ino}"
+    return _digest(*(f"{file.resolve()}\0{state.text}" for file, state in zip(files, states, strict=True)), track)
 
 
 def _digest(*texts: str) -> str:
@@ -124,19 +106,16 @@ def _digest(*texts: str) -> str:
 
 def write_origins(path: Path, tracks: Mapping[str, Origin]) -> None:
     """Write down what each sample of a pack was made from, in one step; the mirror of :func:`read_origins`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     values = {"schema": _SCHEMA, "made_by": made_by(), "tracks": {key: astuple(track) for key, track in tracks.items()}}
-    scratch.write_text(json.dumps(values, ensure_ascii=False), encoding="utf-8")
-    scratch.replace(path)
+    write_lossy_json(path, values)
 
 
 def read_origins(path: Path) -> dict[str, Origin]:
     """What each sample was made from; nothing where that is not known, or code and decoders are other ones now."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_lossy_json(path)
         if (values["schema"], values["made_by"]) != (_SCHEMA, made_by()):
             return {}
         return {str(key): Origin(*map(str, track)) for key, track in values["tracks"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (LookupError, TypeError, AttributeError):
         return {}

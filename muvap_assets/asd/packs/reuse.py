@@ -22,7 +22,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from threading import Lock
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +44,7 @@ from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.video_rows import boxes_of
 from muvap_assets.errors import FormatError, MediaError
 from muvap_assets.media.npy import NpyError, read_at, read_npy_header, write_at
-from muvap_assets.publish import file_sha256
+from muvap_assets.storage.digests import Digests
 
 _COLUMNS = (
     *("shard", "face_offset", "source_frames", "faces_crc32"),
@@ -208,7 +207,7 @@ class TrackCopier:
     def __init__(self, reuse: Reuse, root: Path, face_shape: tuple[int, int], workers: int) -> None:
         self._earlier, self._root = reuse.earlier, root
         self._face_bytes = math.prod(face_shape)
-        self._digests = _FileDigests()
+        self._digests = Digests()
         self._buffers: SimpleQueue[npt.NDArray[np.uint8]] = SimpleQueue()
         for _ in range(workers):
             self._buffers.put(np.empty(max(BLOCK_BYTES, self._face_bytes), np.uint8))
@@ -260,30 +259,11 @@ class TrackCopier:
         return (None if content is None else earlier.faces_by_content(clip, faces_origin(clip, content))), True
 
     def _boxes_content(self, clip: Clip) -> str | None:
-        video = self._digests.of(clip.visual_file(self._root))
-        boxes = self._digests.of(self._root / boxes_of(clip).boxes_path)
-        return None if video is None or boxes is None else boxes_content(clip, video, boxes)
-
-
-class _FileDigests:
-    """Digests of files that many tracks share, each read once, by whichever thread comes first."""
-
-    def __init__(self) -> None:
-        self._lock = Lock()
-        self._locks: dict[Path, Lock] = {}
-        self._known: dict[Path, str | None] = {}
-
-    def of(self, path: Path) -> str | None:
-        """The SHA-256 of a file; ``None`` where it cannot be read."""
-        with self._lock:
-            lock = self._locks.setdefault(path, Lock())
-        with lock:
-            if path not in self._known:
-                try:
-                    self._known[path] = file_sha256(path)
-                except OSError:
-                    self._known[path] = None
-            return self._known[path]
+        try:
+            video = self._digests.of(clip.visual_file(self._root))
+            return boxes_content(clip, video, self._digests.of(self._root / boxes_of(clip).boxes_path))
+        except OSError:
+            return None
 
 
 def _copy_audio(found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.uint8]) -> WrittenAudio | None:

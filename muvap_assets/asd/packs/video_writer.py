@@ -32,7 +32,7 @@ from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.npy import write_at
 from muvap_assets.media.video import VideoFrame
 from muvap_assets.media.video_faces import BORDER_GREY, crop_face, grey_picture, open_video
-from muvap_assets.publish import file_sha256
+from muvap_assets.storage.digests import file_sha256
 
 
 @dataclass(frozen=True, slots=True)

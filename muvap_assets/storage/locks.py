@@ -1,0 +1,142 @@
+"""Locks between processes, each on a file, and private places: names in a folder that one process has for itself.
+
+A lock is ``flock``'s: the kernel releases it when its process dies, however it dies. It counts only while its path names
+the locked file: a file may be removed or renamed while someone waits for its lock, and whoever gets such a lock tries again.
+
+A private place has its lock beside it, ``<place>.lock``, for as long as it is in use. A place whose lock nobody holds was
+left by a killed process.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+_SUFFIX = ".lock"
+
+
+@contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Wait until nobody else holds the lock at ``path``, and hold it alone until the block ends.
+
+    The file is created where it is missing, and its folder as well.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _closing(_hold(path, fcntl.LOCK_EX)):
+        yield
+
+
+@contextmanager
+def shared(path: Path) -> Iterator[None]:
+    """The same, beside any number of others who share it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _closing(_hold(path, fcntl.LOCK_SH)):
+        yield
+
+
+@contextmanager
+def tried(path: Path, *, create: bool = True) -> Iterator[bool]:
+    """Hold the lock at ``path`` alone, if that is possible at once; yields whether it is.
+
+    Raises:
+        FileNotFoundError: there is no such file, and ``create`` is false.
+    """
+    if create:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = _hold(path, fcntl.LOCK_EX | fcntl.LOCK_NB, create=create)
+    with _closing(descriptor):
+        yield descriptor is not None
+
+
+@dataclass(frozen=True, slots=True)
+class PrivatePlace:
+    """A place in a folder, and whether its owner is alive."""
+
+    path: Path
+    in_use: bool
+
+    def remove(self) -> bool:
+        """Remove what an owner left; false where something could not be removed. The lock then stays for the next try."""
+        if self.path.is_dir() and not self.path.is_symlink():
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            self.path.unlink(missing_ok=True)
+        if self.path.exists():
+            return False
+        _lock_of(self.path).unlink(missing_ok=True)
+        return True
+
+
+@contextmanager
+def private_place(folder: Path, prefix: str) -> Iterator[Path]:
+    """A name in ``folder`` that nobody else has; whatever has that name when the block ends is removed."""
+    place = PrivatePlace(folder / f"{prefix}-{uuid.uuid4().hex}", in_use=True)
+    with exclusive(_lock_of(place.path)):
+        try:
+            yield place.path
+        finally:
+            place.remove()
+
+
+def private_places(folder: Path, prefix: str = "") -> Iterator[PrivatePlace]:
+    """Every private place in ``folder``; one that a killed process left is locked while the caller looks at it."""
+    names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+    for name in sorted(name for name in names if name.startswith(prefix) and name.endswith(_SUFFIX)):
+        lock = folder / name
+        try:
+            with tried(lock, create=False) as free:
+                yield PrivatePlace(lock.with_suffix(""), in_use=not free)
+        except FileNotFoundError:
+            continue  # its owner is done
+
+
+def remove_abandoned(folder: Path, prefix: str = "") -> list[str]:
+    """Remove the private places that killed processes left in ``folder``; returns their names."""
+    return [place.path.name for place in private_places(folder, prefix) if not place.in_use and place.remove()]
+
+
+def _lock_of(place: Path) -> Path:
+    return place.with_name(place.name + _SUFFIX)
+
+
+def _hold(path: Path, operation: int, *, create: bool = True) -> int | None:
+    """A descriptor of ``path`` that holds its lock; ``None`` where it is not free and ``operation`` does not wait."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o644)
+        try:
+            fcntl.flock(descriptor, operation)
+            if _is_named(path, descriptor):
+                held, descriptor = descriptor, -1
+                return held
+        except BlockingIOError:
+            return None
+        finally:
+            if descriptor >= 0:
+                os.close(descriptor)
+
+
+def _is_named(path: Path, descriptor: int) -> bool:
+    """Whether ``path`` names the open file. It is opened for that: a network disk may answer ``stat`` from its memory."""
+    try:
+        again = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        return os.path.samestat(os.fstat(again), os.fstat(descriptor))
+    finally:
+        os.close(again)
+
+
+@contextmanager
+def _closing(descriptor: int | None) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
