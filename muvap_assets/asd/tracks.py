@@ -22,7 +22,8 @@ from muvap_assets.asd.packs.layout import ARROW_FILE, AUDIO_FILE, FACES_FILE, LA
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.timeline import FrameRate, source_indices
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
-from muvap_assets.publish import VERSION_LENGTH, file_sha256
+from muvap_assets.publish import VERSION_LENGTH
+from muvap_assets.storage.digests import file_sha256
 
 _INT64_MAX = 2**63 - 1
 
