@@ -28,10 +28,10 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.corpora.tsv import read_tsv
 from muvap_assets.asd.manifest_files import TSV_FILE
-from muvap_assets.asd.packs.audio_writer import ID_LENGTH
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
+from muvap_assets.media.audio import ID_LENGTH
 from muvap_assets.publish import current_version, file_sha256, remove_stale_staging
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.line import media_cache

@@ -30,7 +30,7 @@ from muvap_assets.asd.loudness import (
 )
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, ViolationCode
-from muvap_assets.media import audio_source
+from muvap_assets.media import sound
 from muvap_assets.media.audio import mono_16k_blocks, probe_audio, to_int16
 
 INPUTS = {"asd/manifest": "0123456789abcdef"}
@@ -159,7 +159,7 @@ def test_levels_do_not_depend_on_block_sizes(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "a.flac", np.stack([noise(90_000), noise(90_000, seed=7)], 1), 48_000)
     whole = measure_recording(tmp_path / "a.flac")
     for values in (64, 5_001):
-        monkeypatch.setattr(audio_source, "_BLOCK_VALUES", values)
+        monkeypatch.setattr(sound, "_BLOCK_VALUES", values)
         assert measure_recording(tmp_path / "a.flac") == whole
 
 

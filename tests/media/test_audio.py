@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media import audio_source
+from muvap_assets.media import sound
 from muvap_assets.media.audio import (
     mono_16k_blocks,
     native_blocks,
@@ -223,7 +223,7 @@ def test_what_comes_out_does_not_depend_on_block_sizes(tmp_path, monkeypatch):
     np.save(tmp_path / "a.npy", tones(50_000, 2))
     whole = decode(path), decode(tmp_path / "a.npy", 44_100)
     for values in (1, 999, 4_096):
-        monkeypatch.setattr(audio_source, "_BLOCK_VALUES", max(values, 64))
+        monkeypatch.setattr(sound, "_BLOCK_VALUES", max(values, 64))
         assert np.array_equal(decode(path), whole[0])
         assert np.array_equal(decode(tmp_path / "a.npy", 44_100), whole[1])
 
@@ -231,7 +231,7 @@ def test_what_comes_out_does_not_depend_on_block_sizes(tmp_path, monkeypatch):
 @pytest.mark.parametrize("rate_hz", [16_000, 44_100])
 @pytest.mark.parametrize("stop_sample", [0, 1, 1_000, 17_000, 10**9])
 def test_stopping_early_yields_the_beginning_of_the_same_signal(tmp_path, monkeypatch, rate_hz, stop_sample):
-    monkeypatch.setattr(audio_source, "_BLOCK_VALUES", 5_000)
+    monkeypatch.setattr(sound, "_BLOCK_VALUES", 5_000)
     path = write(tmp_path / "a.wav", tones(60_000, rate_hz=rate_hz), rate_hz)
     assert np.array_equal(decode(path, stop_sample=stop_sample), decode(path)[:stop_sample])
     assert open_files(path) == 0
@@ -311,7 +311,7 @@ def test_npy_integers_are_scaled_by_their_range_and_floats_are_not(tmp_path, kin
 @pytest.mark.parametrize("channels", [1, 2, 8])
 @pytest.mark.parametrize("channels_first", [False, True])
 def test_npy_layouts_mean_the_same_signal(tmp_path, monkeypatch, order, channels, channels_first):
-    monkeypatch.setattr(audio_source, "_BLOCK_VALUES", 1_000)
+    monkeypatch.setattr(sound, "_BLOCK_VALUES", 1_000)
     signal = tones(3_001, channels).astype(np.float32)
     np.save(tmp_path / "a.npy", np.array(signal.T if channels_first else signal, order=order))
     probe = probe_audio(tmp_path / "a.npy", 44_100)
@@ -519,7 +519,7 @@ def test_damage_anywhere_gives_a_media_error_or_samples_and_nothing_else(tmp_pat
 
 
 def test_non_finite_samples_are_counted_over_the_whole_recording(tmp_path, monkeypatch):
-    monkeypatch.setattr(audio_source, "_BLOCK_VALUES", 1_000)
+    monkeypatch.setattr(sound, "_BLOCK_VALUES", 1_000)
     signal = tones(10_000, 2)
     signal[[17, 5_000, 9_999], [0, 1, 1]] = np.nan, np.inf, -np.inf
     path = write(tmp_path / "a.wav", signal, 44_100, "DOUBLE")
@@ -550,7 +550,7 @@ def test_silence_and_a_mere_offset_are_constant(tmp_path, signal, constant):
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.npy"])
 def test_files_are_closed_when_a_reader_gives_up_halfway(tmp_path, monkeypatch, name):
-    monkeypatch.setattr(audio_source, "_BLOCK_VALUES", 1_000)
+    monkeypatch.setattr(sound, "_BLOCK_VALUES", 1_000)
     path = tmp_path / name
     if name == "a.npy":
         np.save(path, tones(10_000)[:, 0])

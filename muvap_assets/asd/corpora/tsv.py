@@ -1,7 +1,7 @@
 """The canonical tab-separated manifest: text to :class:`ClipRow`, every broken row reported, no media opened.
 
     sample_id  audio_path  visual_path  source_fps  labels  [start_sec] [visual_kind] [audio_sample_rate]
-    [boxes_path] [face_id] [first_frame] [license] [consent]
+    [audio_stream] [audio_channel] [boxes_path] [face_id] [first_frame] [license] [consent]
 
 UTF-8 with or without a byte-order mark, LF or CRLF, fields quoted or not, columns in any order.
 Source: the audio-visual data contract, "Required manifest fields".
@@ -43,6 +43,7 @@ from muvap_assets.errors import Severity, Violation, ViolationCode
 
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
+_STREAM = re.compile(r"\d{1,4}|[a-z]{2,3}(-[a-z0-9]{1,8}){0,3}", re.ASCII)
 _MAX_START_SEC = 10**7
 MAX_COLUMNS = 1000
 _NAMES_SHOWN, _NAME_CHARACTERS = 15, 60
@@ -315,6 +316,36 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     return int(text)
 
 
+def _audio_stream(text: str, record: Mapping[str, str]) -> str | None:
+    text = text.strip().lower()
+    if not text:
+        return None
+    if not _STREAM.fullmatch(text):
+        raise FieldError(
+            ViolationCode.AUDIO_STREAM,
+            "audio_stream",
+            found=short(text),
+            required="the number of an audio stream, from 0, or a language such as eng",
+            hint="Leave it empty for the stream flagged default, else the first.",
+        )
+    return str(int(text)) if text.isdecimal() else text
+
+
+def _audio_channel(text: str, record: Mapping[str, str]) -> int | None:
+    text = text.strip()
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,4}", text):
+        raise FieldError(
+            ViolationCode.AUDIO_CHANNELS,
+            "audio_channel",
+            found=short(text),
+            required="the number of a channel, from 0",
+            hint="Leave it empty for the mean of all channels.",
+        )
+    return int(text)
+
+
 def _labels_known(text: str) -> bool:
     values = {"": True, "true": True, "false": False}
     if text.strip().lower() not in values:
@@ -337,6 +368,8 @@ _PARSERS: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
     "start_sec": _start_sec,
     "visual_kind": _visual_kind,
     "audio_sample_rate": _audio_sample_rate,
+    "audio_stream": _audio_stream,
+    "audio_channel": _audio_channel,
     "boxes": _boxes,
     "license": lambda text, record: text.strip() or None,
     "consent": lambda text, record: text.strip() or None,
