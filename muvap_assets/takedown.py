@@ -169,7 +169,7 @@ def _rows_in(
     found = [
         key
         for key, row in read_rows(folder).items()
-        if key in takedown.samples or row.get("recording_id") in recordings
+        if key in takedown.samples or str(row.get("recording_id"))[:ID_LENGTH] in recordings
     ]
     if takedown.media and kind == "asd/manifest":
         found += _clips_with_faces(folder, takedown.media)

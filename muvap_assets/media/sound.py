@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -93,6 +94,18 @@ class SoundChoice:
 
     stream: str | None = None
     channel: int | None = None
+
+
+_STREAM = re.compile(r"\d{1,4}|[a-z]{2,3}(-[a-z0-9]{1,8}){0,3}", re.ASCII)
+STREAM_RULE = "the number of an audio stream, from 0, or a language such as eng"
+
+
+def stream_name(text: str) -> str | None:
+    """A stream's number or language in the one form :class:`SoundChoice` has it; ``None`` where it is neither."""
+    text = text.strip().lower()
+    if not _STREAM.fullmatch(text):
+        return None
+    return str(int(text)) if text.isdecimal() else text
 
 
 class SoundNote(NamedTuple):
@@ -304,7 +317,7 @@ def _no_stream(path: Path, chosen: str, found: str) -> MediaError:
         ViolationCode.AUDIO_STREAM,
         path,
         found=f"{found}; {chosen!r} is chosen",
-        required="the number of an audio stream, from 0, or the language of one",
+        required=STREAM_RULE,
         hint="Correct audio_stream.",
     )
 

@@ -40,10 +40,10 @@ from muvap_assets.asd.corpora.fields import (
     short,
 )
 from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.media.sound import STREAM_RULE, stream_name
 
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
-_STREAM = re.compile(r"\d{1,4}|[a-z]{2,3}(-[a-z0-9]{1,8}){0,3}", re.ASCII)
 _MAX_START_SEC = 10**7
 MAX_COLUMNS = 1000
 _NAMES_SHOWN, _NAME_CHARACTERS = 15, 60
@@ -317,18 +317,18 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
 
 
 def _audio_stream(text: str, record: Mapping[str, str]) -> str | None:
-    text = text.strip().lower()
-    if not text:
+    if not text.strip():
         return None
-    if not _STREAM.fullmatch(text):
+    name = stream_name(text)
+    if name is None:
         raise FieldError(
             ViolationCode.AUDIO_STREAM,
             "audio_stream",
             found=short(text),
-            required="the number of an audio stream, from 0, or a language such as eng",
+            required=STREAM_RULE,
             hint="Leave it empty for the stream flagged default, else the first.",
         )
-    return str(int(text)) if text.isdecimal() else text
+    return name
 
 
 def _audio_channel(text: str, record: Mapping[str, str]) -> int | None:
