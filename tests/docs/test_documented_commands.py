@@ -177,7 +177,7 @@ def test_the_columns_of_the_canonical_manifest_are_those_of_the_code():
 def test_the_limits_of_the_asd_line_are_those_of_the_code():
     from muvap_assets.asd import timeline
     from muvap_assets.asd.corpora import fields, tsv
-    from muvap_assets.media import sound, faces, video_faces
+    from muvap_assets.media import faces, sound, video_faces
 
     (table,) = tables("docs/asd.md", "Limits, and what is decided where the contract leaves a choice")
     assert {row[0]: [int(number) for number in re.findall(r"\d+", row[1])][-1] for row in table[1:]} == {

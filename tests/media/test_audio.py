@@ -237,43 +237,11 @@ def test_stopping_early_yields_the_beginning_of_the_same_signal(tmp_path, monkey
     assert open_files(path) == 0
 
 
-def test_a_wav_header_is_not_believed_about_its_length(tmp_path):
-    path = write(tmp_path / "a.wav", tones(10_000), 16_000, "PCM_16")
-    whole = path.read_bytes()
-    at = whole.index(b"data") + 4
-    for declared in (0xFFFFFFFF, 10**7):
-        path.write_bytes(whole[:at] + struct.pack("<I", declared) + whole[at + 4 :])
-        assert probe_audio(path).frames == len(decode(path)) == 10_000
-    path.write_bytes(whole[: at + 4 + 2 * 700])
-    assert probe_audio(path).frames == len(decode(path)) == 700
-
-
-def test_a_plain_wav_beyond_its_32_bit_lengths_is_refused_and_not_cut(tmp_path):
-    path = write(tmp_path / "a.wav", tones(10_000), 16_000, "PCM_16")
-    whole = path.read_bytes()
-    at = whole.index(b"data") + 4
-    path.write_bytes(whole[:at] + b"\xff\xff\xff\xff" + whole[at + 4 :])
-    os.truncate(path, (1 << 32) + 1_000)
-    with pytest.raises(MediaError, match=r"a plain WAV of 4294968296 bytes, .*Export it as RF64 or FLAC") as caught:
-        probe_audio(path)
-    assert caught.value.code is ViolationCode.AUDIO_UNSUPPORTED
-    assert open_files(path) == 0
-
-
 def flac_declaring(path, frames):
     data = bytearray(path.read_bytes())
     word = int.from_bytes(data[18:26], "big") >> 36 << 36 | frames
     data[18:26] = word.to_bytes(8, "big")
     path.write_bytes(data)
-
-
-@pytest.mark.parametrize("declared", [0, 5, 9_999])
-def test_a_flac_header_that_is_unknown_or_too_short_is_not_believed(tmp_path, declared):
-    path = write(tmp_path / "a.flac", tones(10_000), 16_000)
-    whole = decode(path)
-    flac_declaring(path, declared)
-    assert probe_audio(path).frames == 10_000
-    assert np.array_equal(decode(path), whole)
 
 
 def test_the_probe_counts_what_decoding_yields(tmp_path):
@@ -485,7 +453,7 @@ def test_a_truncated_flac_is_refused(tmp_path, kept):
 def test_a_flac_that_ends_between_two_frames_is_refused_with_both_counts(tmp_path):
     path = write(tmp_path / "a.flac", tones(10_000), 16_000)
     flac_declaring(path, 12_000)
-    with pytest.raises(MediaError, match="it ends after 10000 of 12000 frames"):
+    with pytest.raises(MediaError, match=r"decoding failed after 10000 frames \(the file ends, of 12000 promised\)"):
         decode(path)
 
 
@@ -494,7 +462,7 @@ def test_a_damaged_flac_is_refused_where_it_is_damaged(tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
     path.write_bytes(data)
-    with pytest.raises(MediaError, match=r"decoding failed after \d+ frames \(.*lost sync"):
+    with pytest.raises(MediaError, match=r"decoding failed after \d+ frames \(\d+ damaged samples\)"):
         decode(path)
 
 
