@@ -221,10 +221,10 @@ def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) ->
                 "start_sec",
                 "visual_kind",
                 "audio_sample_rate",
+                *chosen,
                 *(BOX_COLUMNS if boxed else ()),
                 *optional,
                 *unknown,
-                *chosen,
             ]
         )
         for clip in clips:
@@ -238,10 +238,10 @@ def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) ->
                     _exact(clip.start_sec),
                     str(clip.visual_kind),
                     clip.audio_sample_rate or "",
+                    *("" if getattr(clip, name) is None else getattr(clip, name) for name in chosen),
                     *(_box_fields(clip, root, published) if boxed else ()),
                     *(getattr(clip, name) or "" for name in optional),
                     *(str(clip.labels_known).lower() for _ in unknown),
-                    *("" if getattr(clip, name) is None else getattr(clip, name) for name in chosen),
                 ]
             )
 
