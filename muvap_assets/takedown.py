@@ -28,10 +28,10 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.corpora.tsv import read_tsv
 from muvap_assets.asd.manifest_files import TSV_FILE
-from muvap_assets.asd.packs.audio_writer import ID_LENGTH
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
+from muvap_assets.media.audio import ID_LENGTH
 from muvap_assets.publish import current_version
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.line import media_cache
@@ -177,7 +177,7 @@ def _rows_in(
     found = [
         key
         for key, row in read_rows(folder).items()
-        if key in takedown.samples or row.get("recording_id") in recordings
+        if key in takedown.samples or str(row.get("recording_id"))[:ID_LENGTH] in recordings
     ]
     if takedown.media and kind == "asd/manifest":
         found += _clips_with_faces(folder, takedown.media)

@@ -146,3 +146,32 @@ def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
     """JSON Lines."""
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return path
+
+
+def write_tracks(
+    path: Path, tracks: Sequence[tuple[str, str, str, int]], *, frames: int = 24, rate: int = 16_000
+) -> Path:
+    """A video at 24 fps with one stereo PCM track each of (language, title, disposition, 16-bit level of every sample)."""
+    from av.stream import Disposition
+
+    with av.open(str(path), "w") as container:
+        video = container.add_stream("libx264", rate=24)
+        video.width, video.height, video.pix_fmt = 64, 64, "yuv420p"
+        streams = []
+        for language, title, disposition, _ in tracks:
+            stream = container.add_stream("pcm_s16le", rate=rate, layout="stereo")
+            stream.metadata["language"], stream.metadata["title"] = language, title
+            stream.disposition = Disposition[disposition] if disposition else Disposition(0)
+            streams.append(stream)
+        for index in range(frames):
+            frame = av.VideoFrame.from_ndarray(numbered(index, 64, 64), format="rgb24")
+            frame.pts, frame.time_base = index, Fraction(1, 24)
+            container.mux(video.encode(frame))
+        container.mux(video.encode(None))
+        for stream, (*_, level) in zip(streams, tracks, strict=True):
+            samples = np.full((1, 2 * (frames * rate // 24 + 1)), level, np.int16)
+            frame = av.AudioFrame.from_ndarray(samples, format="s16", layout="stereo")
+            frame.sample_rate, frame.time_base, frame.pts = rate, Fraction(1, rate), 0
+            container.mux(stream.encode(frame))
+            container.mux(stream.encode(None))
+    return path

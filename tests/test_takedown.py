@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 from version_roots import names, purge_killed_at_every_removal
@@ -25,8 +26,13 @@ MAKERS = (line.make_manifest, line.make_loudness_index, line.make_packed_shards)
 class Platform:
     def __init__(self, corpus, root):
         self.corpus, self.layout = corpus, Layout(root)
-        for name, samples in ((KEPT, 16_000), (GONE, 16_001)):
-            corpus.row(name, audio_path=corpus.wav(f"{name}.wav", samples), visual_path=corpus.faces(f"{name}.npy"))
+        pair = np.random.default_rng(1).normal(0, 0.05, (16_001, 2))
+        for name, samples, channel in (
+            (KEPT, 16_000, ""),
+            (GONE, pair, 1),
+        ):  # the id of GONE's recording names a channel
+            audio = corpus.wav(f"{name}.wav", samples)
+            corpus.row(name, audio_path=audio, visual_path=corpus.faces(f"{name}.npy"), audio_channel=channel)
         faces = corpus.root / f"{GONE}.npy"
         faces.write_bytes(faces.read_bytes()[:-1] + b"\x99")
         self.recording = file_sha256(corpus.root / f"{GONE}.wav")

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.media.sound import SoundChoice
 
 AUDIO_RATE_HZ = 16_000
 """Rate of packed audio: what the CPC stack reads, 640 samples a model frame."""
@@ -38,6 +39,8 @@ OPTIONAL_COLUMNS = (
     "start_sec",
     "visual_kind",
     "audio_sample_rate",
+    "audio_stream",
+    "audio_channel",
     *BOX_COLUMNS,
     "license",
     "consent",
@@ -84,7 +87,8 @@ class ClipRow:
     ``audio_path`` and ``visual_path`` are as written, absolute or relative to the corpus root. ``labels`` is uint8
     [source_frames] of 0 and 1. ``start_sec`` is ``None`` where the source did not give one. ``video_id`` names the video
     the clip was cut from, where the corpus has such names. ``known_defect`` is what is known to be wrong with this row as
-    the corpus is shipped; it is told where its faces are refused.
+    the corpus is shipped; it is told where its faces are refused. ``audio_stream`` and ``audio_channel`` choose what of the
+    recording's file is meant: see :class:`muvap_assets.media.sound.SoundChoice`.
     """
 
     row: int
@@ -104,6 +108,8 @@ class ClipRow:
     boxes: TrackBoxes | None = None
     license: str | None = None
     consent: str | None = None
+    audio_stream: str | None = None
+    audio_channel: int | None = None
 
     @property
     def audio_from_video(self) -> bool:
@@ -187,7 +193,8 @@ class Clip:
     """One accepted row: a face track on its recording.
 
     The track covers ``[start_sec, start_sec + source_frames / source_fps)`` of the recording. ``recording_id`` is a digest
-    of the recording's bytes, so that tracks of one recording share it whatever path they name it by. ``faces_fingerprint``
+    of the recording's bytes, with the stream and channel where these were chosen, so that tracks of one recording share it
+    whatever path they name it by. ``faces_fingerprint``
     is the same for the same face files; ``None`` where the faces are boxes of a video, whose bytes the recording's are.
     ``recording_samples`` is the recording's length at 16 kHz, as decoding it gave.
     """
@@ -212,11 +219,18 @@ class Clip:
     boxes: TrackBoxes | None = None
     license: str | None = None
     consent: str | None = None
+    audio_stream: str | None = None
+    audio_channel: int | None = None
 
     @property
     def audio_from_video(self) -> bool:
         """See :func:`hears_its_video`."""
         return hears_its_video(self.visual_kind, self.visual_path, self.audio_path)
+
+    @property
+    def sound_choice(self) -> SoundChoice:
+        """Which stream and channel of the recording's file is meant."""
+        return SoundChoice(self.audio_stream, self.audio_channel)
 
     @property
     def source_frames(self) -> int:

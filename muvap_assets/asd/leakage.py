@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.manifest_files import MANIFEST_FILE
 from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.media.audio import ID_LENGTH
 
 LEAKAGE_FILE = "leakage.jsonl"
 _COLUMNS = ("sample_id", "recording_id", "video_id", "faces_fingerprint")
@@ -47,8 +48,8 @@ def read_split(name: str, folder: Path) -> SplitContent:
     for column in columns[1:]:
         groups = clips_by[column] = defaultdict(list)
         for value, sample_id in zip(table[column], table["sample_id"], strict=True):
-            if value:
-                groups[value].append(sample_id)
+            if value:  # of a recording the file's digest, whichever stream or channel of it is heard
+                groups[value[:ID_LENGTH] if column == "recording_id" else value].append(sample_id)
     return SplitContent(name, clips_by)
 
 

@@ -15,7 +15,6 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path, PurePosixPath
@@ -34,12 +33,14 @@ from muvap_assets.errors import FormatError, MediaError, Severity, ValidationErr
 from muvap_assets.media.audio import (
     INT16_SCALE,
     RESAMPLER_QUALITY,
+    Recording,
     checked_samples_16k,
     mono_blocks,
+    recording_id,
     resampled_blocks,
     to_int16,
 )
-from muvap_assets.media.audio_source import AudioSource, Float32, audio_error
+from muvap_assets.media.sound import Float32, SoundChoice, audio_error
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, write_json
@@ -119,30 +120,25 @@ class _Levels:
 
 
 def measure_recording(
-    path: Path, npy_rate_hz: int | None = None, expected_sha256: str | None = None, from_video: bool = False
+    path: Path,
+    npy_rate_hz: int | None = None,
+    expected_id: str | None = None,
+    from_video: bool = False,
+    choice: SoundChoice | None = None,
 ) -> LoudnessStats:
     """Decode a whole recording and measure its level.
 
     Args:
         path: the recording.
         npy_rate_hz: the rate of a NumPy waveform.
-        expected_sha256: the digest the file must have, or its beginning.
+        expected_id: the identity the recording must have.
         from_video: it is a video whose sound is meant, from its first frame on.
+        choice: a stream and a channel of it.
 
     Raises:
         MediaError: it cannot be decoded, holds non-finite values (AUDIO_NON_FINITE, with their count), is empty, or is not
-            the file that was expected (AUDIO_CHANGED).
+            the recording that was expected (AUDIO_CHANGED).
     """
-    source = AudioSource.open(path, npy_rate_hz, from_video)
-    sha256 = file_sha256(path)
-    if expected_sha256 is not None and not sha256.startswith(expected_sha256):
-        raise audio_error(
-            ViolationCode.AUDIO_CHANGED,
-            path,
-            found=f"SHA-256 {sha256[: len(expected_sha256)]}",
-            required=f"{expected_sha256}, as when the manifest was made",
-            hint="Materialize asd/manifest again.",
-        )
     levels, frames = _Levels(), 0
 
     def counted(blocks: Iterator[Float32]) -> Iterator[Float32]:
@@ -151,17 +147,27 @@ def measure_recording(
             frames += len(block)
             yield block
 
-    with closing(source.native_blocks()) as blocks:
-        for block in resampled_blocks(mono_blocks(counted(blocks), path), source.rate_hz):
+    with Recording(path, npy_rate_hz, from_video, choice) as source:
+        sha256 = file_sha256(path)
+        identity = recording_id(sha256, source.file.track)
+        if expected_id not in (None, identity):
+            raise audio_error(
+                ViolationCode.AUDIO_CHANGED,
+                path,
+                found=f"recording {identity}",
+                required=f"{expected_id}, as when the manifest was made",
+                hint="Materialize asd/manifest again.",
+            )
+        for block in resampled_blocks(mono_blocks(counted(source.blocks()), path), source.rate_hz):
             levels.add(*to_int16(block))
     checked_samples_16k(path, frames, source.rate_hz)
     return LoudnessStats(
-        recording_id=sha256[:16],
+        recording_id=identity,
         audio_path=path.as_posix(),
         sha256=sha256,
         duration_sec=frames / source.rate_hz,
         rate_hz=source.rate_hz,
-        channels=source.channels,
+        channels=source.file.channels,
         **levels.figures(),
     )
 
@@ -269,7 +275,7 @@ def _first_clips(clips: Sequence[Clip]) -> dict[str, Clip]:
 def _measured(clip: Clip, root: Path) -> LoudnessStats | Violation:
     try:
         stats = measure_recording(
-            clip.audio_file(root), clip.audio_sample_rate, clip.recording_id, clip.audio_from_video
+            clip.audio_file(root), clip.audio_sample_rate, clip.recording_id, clip.audio_from_video, clip.sound_choice
         )
     except MediaError as error:
         violation = error.violation(source=clip.dataset, row=clip.row, sample_id=clip.sample_id, field="audio_path")
@@ -340,7 +346,9 @@ def _check_recordings(rows: Sequence[LoudnessStats], clips: Sequence[Clip]) -> C
     faults += [f"{count} rows for recording {name}" for name, count in seen.items() if count > 1]
     faults += [f"a row for recording {name}, which the manifest does not name" for name in seen if name not in required]
     faults += [
-        f"recording {row.recording_id} of SHA-256 {row.sha256}" for row in rows if row.recording_id != row.sha256[:16]
+        f"recording {row.recording_id} of SHA-256 {row.sha256}"
+        for row in rows
+        if not row.recording_id.startswith(recording_id(row.sha256))
     ]
     violations = [_finding(ViolationCode.COUNT_MISMATCH, fault, rule) for fault in faults]
     violations += [
@@ -367,7 +375,7 @@ def _check_silence(rows: Sequence[LoudnessStats], policy: Policy) -> CheckOutcom
             source=INDEX_FILE,
             found=f"{row.audio_path}: silent",
             required="a signal",
-            hint="Listen to it; a silent recording teaches nothing about who speaks.",
+            hint="Listen to it; a silent recording teaches nothing about who speaks. Channels may also cancel each other.",
             severity=Severity.WARNING,
         )
         for row in silent

@@ -18,7 +18,7 @@ LOUDNESS_TABLE = (
         type=pa.string(),
         description="the recording as the manifest first names it, below the corpus root",
     ),
-    Column(name="sha256", type=pa.string(), description="SHA-256 of the recording file", unique=True),
+    Column(name="sha256", type=pa.string(), description="SHA-256 of the recording file"),
     Column(name="duration_sec", type=pa.float64(), unit="s", description="decoded frames over their native rate"),
     Column(name="rate_hz", type=pa.int32(), unit="Hz", description="native sample rate", constraints=("> 0",)),
     Column(name="channels", type=pa.int32(), description="native channels", constraints=("> 0",)),

@@ -8,6 +8,7 @@ Source: the audio-visual data contract, "Required manifest fields" and "Audio".
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -44,6 +45,7 @@ from muvap_assets.asd.video_rows import open_video_rows
 from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
 from muvap_assets.media.audio import AudioProbe, probe_audio, scale_fault
 from muvap_assets.media.faces import list_frames, open_npy_faces
+from muvap_assets.media.sound import SoundChoice, SoundNote
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_json, write_violations
 from muvap_assets.threads import thread_pool
@@ -51,6 +53,9 @@ from muvap_assets.threads import thread_pool
 _HOLES_TOLD_SEC = Fraction(1, 24)  # a lost packet, no hole
 _OFFSET_TOLD_SEC = Fraction(1, 1000)
 _SAME_LENGTH_SEC = Fraction(2, AUDIO_RATE_HZ)
+
+MAX_CANCELLED_DB = 20
+"""A mono mix further below its channels than this is reported: ten channels that share nothing are 10 dB apart."""
 
 MANIFEST_CODE_VERSION = "1"
 
@@ -121,10 +126,12 @@ class _Recording(NamedTuple):
     path: str
     rate_hz: int | None
     from_video: bool
+    choice: SoundChoice
 
     @classmethod
     def of(cls, row: ClipRow) -> _Recording:
-        return cls(row.audio_path, row.audio_sample_rate, row.audio_from_video)
+        choice = SoundChoice(row.audio_stream, row.audio_channel)
+        return cls(row.audio_path, row.audio_sample_rate, row.audio_from_video, choice)
 
 
 def _probe_recordings(
@@ -137,7 +144,7 @@ def _probe_recordings(
 
     def probe(key: _Recording) -> AudioProbe | MediaError:
         try:
-            found = probe_audio(root / key.path, key.rate_hz, key.from_video)
+            found = probe_audio(root / key.path, key.rate_hz, key.from_video, key.choice)
         except MediaError as error:
             return error
         if found.non_finite:
@@ -166,24 +173,45 @@ def _probe_recordings(
                 )
             else:
                 probes[key] = result
-                findings.extend(_audio_offset(result, parsed.source, rows_of[key][0]))
+                findings.extend(_oddities(result, parsed.source, rows_of[key][0]))
     return _one_rate_a_recording(parsed.source, probes, rows_of, findings)
 
 
-def _audio_offset(probe: AudioProbe, source: str, row: ClipRow) -> Iterator[Violation]:
-    """Told once a video, so that nobody has to wonder whether it was seen; containers round times to a millisecond."""
-    if abs(probe.offset_sec) > _OFFSET_TOLD_SEC:
+def _oddities(probe: AudioProbe, source: str, row: ClipRow) -> Iterator[Violation]:
+    """Warnings about a recording, once for all rows that name it."""
+    notes = list(probe.notes)
+    if abs(probe.offset_sec) > _OFFSET_TOLD_SEC:  # so that nobody has to wonder whether it was seen
         late = probe.offset_sec > 0
-        offset = Violation(
-            code=ViolationCode.AUDIO_OFFSET,
+        notes.append(
+            SoundNote(
+                ViolationCode.AUDIO_OFFSET,
+                found=f"its sound starts {abs(float(probe.offset_sec)):.4f} s {'after' if late else 'before'} its first frame",
+                required="both from the first frame on",
+                hint=f"Accepted: {'silence was put before it' if late else 'what is earlier was cut off'}.",
+            )
+        )
+    if probe.cancelled_db > MAX_CANCELLED_DB:
+        level = "is silent" if math.isinf(probe.cancelled_db) else f"lies {probe.cancelled_db:.1f} dB below them"
+        notes.append(
+            SoundNote(
+                ViolationCode.AUDIO_CANCELLED,
+                found=f"the mono mix of its {probe.channels} channels {level}",
+                required=f"at most {MAX_CANCELLED_DB} dB below the mean power of the channels",
+                hint="The channels cancel each other; choose one by audio_channel.",
+            )
+        )
+    for note in notes:
+        yield Violation(
+            code=ViolationCode(note.code),
+            source=source,
+            row=row.row,
+            sample_id=row.sample_id,
             field="audio_path",
-            found=f"{row.audio_path}: its sound starts {abs(float(probe.offset_sec)):.4f} s {'after' if late else 'before'} "
-            "its first frame",
-            required="both from the first frame on",
-            hint=f"Accepted: {'silence was put before it' if late else 'what is earlier was cut off'}.",
+            found=f"{row.audio_path}: {note.found}",
+            required=note.required,
+            hint=note.hint,
             severity=Severity.WARNING,
         )
-        yield _placed(offset, source, row)
 
 
 def _one_rate_a_recording(
@@ -259,7 +287,7 @@ def _clip(row: ClipRow, dataset: str, faces: _Faces, probe: AudioProbe) -> Clip:
         labels=row.labels,
         start_sec=row.start_sec or Fraction(0),
         audio_sample_rate=row.audio_sample_rate,
-        recording_id=probe.sha256[:16],
+        recording_id=probe.recording_id,
         recording_samples=probe.samples_16k,
         face_height=faces.height,
         face_width=faces.width,
@@ -269,6 +297,8 @@ def _clip(row: ClipRow, dataset: str, faces: _Faces, probe: AudioProbe) -> Clip:
         boxes=row.boxes,
         license=row.license,
         consent=row.consent,
+        audio_stream=row.audio_stream,
+        audio_channel=row.audio_channel,
     )
 
 

@@ -103,10 +103,14 @@ MANIFEST_TABLE = (
 )
 """The columns of ``manifest.parquet``."""
 
-MANIFEST_SCHEMA = pa.schema(
-    [described_field(column) for column in MANIFEST_TABLE],
-    metadata={"muvap_format": "muvap-asd-manifest", "muvap_version": "1"},
+CHOICE_TABLE = (
+    Column(name="audio_stream", type=pa.string(), description="audio stream, by number or language", nullable=True),
+    Column(name="audio_channel", type=pa.int32(), description="channel of it, from 0", nullable=True),
 )
+"""Further columns, where a row chooses what of its recording's file is meant: manifests without such rows have none."""
+
+_METADATA = {"muvap_format": "muvap-asd-manifest", "muvap_version": "1"}
+MANIFEST_SCHEMA = pa.schema([described_field(column) for column in MANIFEST_TABLE], metadata=_METADATA)
 
 
 def write_rows(path: Path, clips: Sequence[Clip]) -> None:
@@ -130,13 +134,21 @@ def _table(clips: Sequence[Clip]) -> pa.Table:
         "start_sec": pa.array([float(clip.start_sec) for clip in clips], pa.float64()),
         "start_sec_exact": pa.array([str(clip.start_sec) for clip in clips], pa.string()),
     }
+    chosen = [described_field(column) for column in CHOICE_TABLE] if _chosen(clips) else []
+    schema = pa.schema([*MANIFEST_SCHEMA, *chosen], metadata=_METADATA)
     columns = [
         special[field.name]
         if field.name in special
         else pa.array([getattr(clip, field.name) for clip in clips], field.type)
-        for field in MANIFEST_SCHEMA
+        for field in schema
     ]
-    return pa.Table.from_arrays(columns, schema=MANIFEST_SCHEMA)
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _chosen(clips: Sequence[Clip]) -> list[str]:
+    """The columns of :data:`CHOICE_TABLE` that some clip fills."""
+    names = [column.name for column in CHOICE_TABLE]
+    return [name for name in names if any(getattr(clip, name) is not None for clip in clips)]
 
 
 def read_manifest(folder: Path) -> list[Clip]:
@@ -163,6 +175,7 @@ def _read_clips(path: Path) -> list[Clip]:
                 visual_kind=VisualKind(record["visual_kind"]),
                 boxes=TrackBoxes(*(record[name] for name in BOX_COLUMNS)) if record["boxes_path"] else None,
                 **{name: record[name] for name in _PLAIN_FIELDS},
+                **{column.name: record.get(column.name) for column in CHOICE_TABLE},
             )
         )
     return clips
@@ -199,7 +212,7 @@ def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) ->
     optional = [name for name in ("license", "consent", "video_id") if any(getattr(clip, name) for clip in clips)]
     # Filler must not become truth where the file is read again.
     unknown = ["labels_known"] if any(not clip.labels_known for clip in clips) else []
-    boxed = any(clip.boxes for clip in clips)
+    boxed, chosen = any(clip.boxes for clip in clips), _chosen(clips)
     with path.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, delimiter="\t", lineterminator="\n")
         writer.writerow(
@@ -208,6 +221,7 @@ def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) ->
                 "start_sec",
                 "visual_kind",
                 "audio_sample_rate",
+                *chosen,
                 *(BOX_COLUMNS if boxed else ()),
                 *optional,
                 *unknown,
@@ -224,6 +238,7 @@ def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) ->
                     _exact(clip.start_sec),
                     str(clip.visual_kind),
                     clip.audio_sample_rate or "",
+                    *("" if getattr(clip, name) is None else getattr(clip, name) for name in chosen),
                     *(_box_fields(clip, root, published) if boxed else ()),
                     *(getattr(clip, name) or "" for name in optional),
                     *(str(clip.labels_known).lower() for _ in unknown),

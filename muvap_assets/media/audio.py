@@ -10,20 +10,22 @@ Source: the audio-visual data contract, "Audio".
 
 from __future__ import annotations
 
-import hashlib
+import math
 from collections.abc import Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import soxr
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.audio_source import MAX_RATE_HZ, MIN_RATE_HZ, AudioSource, Float32, audio_error
-from muvap_assets.media.plain_wav import read_plain_wav
+from muvap_assets.media.sound import Float32, SoundChoice, SoundFile, SoundNote, audio_error, refuse_missing
+from muvap_assets.media.soundtrack import Gap, SoundSource, lead_samples
+from muvap_assets.media.video import VideoSource
 from muvap_assets.storage.digests import file_sha256
 
 RATE_HZ = 16_000
@@ -58,7 +60,9 @@ class AudioProbe:
     ``frames`` and ``rate_hz`` are native, ``samples_16k`` is what :func:`mono_16k_blocks` yields in all. ``non_finite``
     counts NaN and infinite values over all channels. ``constant`` says that the mono mix spans one 16-bit step at most:
     silence, or nothing but an offset (never said of a recording with non-finite values). ``peak`` is the mono mix's, full
-    scale being 1; only floating point goes beyond. ``sha256`` is of the file's bytes.
+    scale being 1; only floating point goes beyond. ``cancelled_db`` is how far the mono mix lies below the mean power of
+    the channels, both less their means; infinite where only the mix is silent. ``sha256`` is of the file's bytes, ``track``
+    what the choice of a stream or channel adds to the recording's identity.
     ``offset_sec`` is how much later than its first frame the sound of a video starts, negative where it starts before;
     ``holes`` which of its ``frames`` the video does not have, (first, how many) each.
     """
@@ -73,69 +77,181 @@ class AudioProbe:
     sha256: str
     encoding: str
     offset_sec: Fraction = Fraction(0)
-    holes: tuple[tuple[int, int], ...] = ()
+    holes: tuple[Gap, ...] = ()
+    cancelled_db: float = 0.0
+    track: str = ""
+    notes: tuple[SoundNote, ...] = ()
+
+    @property
+    def recording_id(self) -> str:
+        """See :func:`recording_id`."""
+        return recording_id(self.sha256, self.track)
 
 
-def probe_audio(path: Path, npy_rate_hz: int | None = None, from_video: bool = False) -> AudioProbe:
-    """Decode a recording once and say what it is; ``from_video`` as for :meth:`AudioSource.open`.
+ID_LENGTH = 16
+"""A recording id begins with this many digits of its file's SHA-256."""
+
+
+def recording_id(sha256: str, track: str = "") -> str:
+    """The identity of a recording: its file's, and which stream and channel of it are meant where that was chosen."""
+    return sha256[:ID_LENGTH] + track
+
+
+class Recording:
+    """An open recording: WAV, FLAC or a NumPy waveform; or, only where asked for, a video's sound. A context manager.
+
+    The sound of a video is placed by timestamps against the first frame shown: what is earlier is cut off, what is missing
+    before it or in a gap is silence. It is the only compressed sound that is read, because cutting it out to a file
+    beforehand would lose where it belongs. It comes as two channels, however many it has (see ``soundtrack``).
+
+    Args:
+        path: the recording.
+        npy_rate_hz: the rate of a NumPy waveform, which cannot state its own.
+        from_video: it is a video whose sound is meant.
+        choice: a stream and a channel of it.
+
+    Raises:
+        MediaError: AUDIO_MISSING, AUDIO_EMPTY, AUDIO_UNREADABLE, AUDIO_UNSUPPORTED, AUDIO_STREAM, AUDIO_CHANNELS, or
+            AUDIO_RATE_INVALID where a NumPy waveform comes without a rate, a rate is out of range, or ``npy_rate_hz``
+            contradicts the file's own; of a video also VIDEO_UNREADABLE.
+    """
+
+    def __init__(
+        self, path: Path, npy_rate_hz: int | None = None, from_video: bool = False, choice: SoundChoice | None = None
+    ) -> None:
+        self.path, self.offset_sec = path, Fraction(0)
+        self._placed: SoundSource | None = None
+        if from_video:
+            refuse_missing(path)
+            with VideoSource(path) as video:
+                next(video.frames())
+                self._origin = video.first_sec
+            self._placed = SoundSource(path, choice, npy_rate_hz)
+            self.file, self.offset_sec = self._placed.file, self._placed.first_sec - self._origin
+        else:
+            self.file = SoundFile(path, choice, npy_rate_hz=npy_rate_hz, lossless_only=True)
+        self.rate_hz = self.file.rate_hz
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.file.close()
+
+    def blocks(self) -> Generator[Float32]:
+        """The recording as it is: float32 [n, channels], in blocks of bounded size; full scale is one.
+
+        Raises:
+            MediaError: AUDIO_UNREADABLE where decoding fails on the way.
+        """
+        decoded = 0
+        if self._placed is None:
+            blocks: Iterator[Float32] = (block for _, block in self.file.chunks())
+        else:
+            blocks = (block.T for block in self._placed.blocks(self._origin))
+        for block in blocks:
+            decoded += len(block)
+            yield block
+        if stopped := (self._placed or self.file).stopped:
+            raise audio_error(
+                ViolationCode.AUDIO_UNREADABLE,
+                self.path,
+                found=f"decoding failed after {decoded} frames ({stopped})",
+                required="sound that decodes to its end",
+                hint="Copy or export the recording again, or drop its rows.",
+            )
+
+    @property
+    def holes(self) -> tuple[Gap, ...]:
+        """Which of the frames a video does not have, once all blocks were taken: before its sound begins, and in gaps."""
+        if self._placed is None:
+            return ()
+        lead = lead_samples(self._placed.first_sec, self._origin, self.rate_hz)
+        return (*[(0, lead)] * (lead > 0), *self._placed.gaps)
+
+
+class _Spread:
+    """How far the channels of a recording spread about their means, each alone and mixed; in float64, as sums."""
+
+    def __init__(self, channels: int) -> None:
+        self._count, self._sums, self._squares = 0, np.zeros(channels + 1), np.zeros(channels + 1)
+
+    def add(self, block: Float32) -> None:
+        signals = [np.array(block[:, channel], np.float64) for channel in range(block.shape[1])]
+        mix = signals[0].copy()
+        for signal in signals[1:]:
+            mix += signal
+        mix /= len(signals)
+        signals.append(mix)
+        self._count += len(block)
+        self._sums += [signal.sum() for signal in signals]
+        self._squares += [np.einsum("i,i->", signal, signal) for signal in signals]  # not `@`: its threads would spin
+
+    @property
+    def cancelled_db(self) -> float:
+        """How far the mix lies below the channels' mean power; 0 where these are silent as well, or there is but one."""
+        if not self._count:
+            return 0.0
+        power = np.maximum(self._squares / self._count - (self._sums / self._count) ** 2, 0)
+        channels, mix = float(power[:-1].mean()), float(power[-1])
+        if channels * INT16_SCALE**2 <= 1:
+            return 0.0
+        return 10 * math.log10(channels / mix) if mix else math.inf
+
+
+def probe_audio(
+    path: Path, npy_rate_hz: int | None = None, from_video: bool = False, choice: SoundChoice | None = None
+) -> AudioProbe:
+    """Decode a recording once and say what it is; arguments as for :class:`Recording`.
 
     Raises:
         MediaError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
             counted and not an error here.
     """
-    if not from_video and (plain := _probe_plain_wav(path, npy_rate_hz)):
-        return plain
-    source = AudioSource.open(path, npy_rate_hz, from_video)
     frames = non_finite = 0
     low, high = np.inf, -np.inf
-    holes: list[tuple[int, int]] = []
-    with closing(source.native_blocks(holes)) as blocks:
-        for block in blocks:
+    with Recording(path, npy_rate_hz, from_video, choice) as source:
+        spread = _Spread(2 if from_video else len(source.file.speakers))
+        for block in source.blocks():
             frames += len(block)
             non_finite += count_non_finite(block)
             if not non_finite:
                 mono = _mixed(block)
                 low, high = min(low, float(mono.min())), max(high, float(mono.max()))
+                if block.shape[1] > 1:
+                    spread.add(block)
     return AudioProbe(
         rate_hz=source.rate_hz,
-        channels=source.channels,
+        channels=source.file.channels,
         frames=frames,
         samples_16k=checked_samples_16k(path, frames, source.rate_hz),
         non_finite=non_finite,
         constant=not non_finite and (high - low) * INT16_SCALE <= 1,
         peak=0.0 if non_finite else max(high, -low),
         sha256=file_sha256(path),
-        encoding=source.encoding,
+        encoding="VIDEO" if from_video else source.file.encoding,
         offset_sec=source.offset_sec,
-        holes=tuple(holes),
-    )
-
-
-def _probe_plain_wav(path: Path, declared_hz: int | None) -> AudioProbe | None:
-    """The same of a file that is plain enough to be read in one go, for a small part of the time."""
-    wav = read_plain_wav(path)
-    if wav is None or declared_hz not in (None, wav.rate_hz) or not MIN_RATE_HZ <= wav.rate_hz <= MAX_RATE_HZ:
-        return None
-    return AudioProbe(
-        rate_hz=wav.rate_hz,
-        channels=1,
-        frames=len(wav.samples),
-        samples_16k=checked_samples_16k(path, len(wav.samples), wav.rate_hz),
-        non_finite=0,
-        constant=int(wav.samples.max()) - int(wav.samples.min()) <= 1,
-        peak=max(int(wav.samples.max()), -int(wav.samples.min())) / INT16_SCALE,
-        sha256=hashlib.sha256(wav.data).hexdigest(),
-        encoding="WAV/PCM_16",
+        holes=source.holes,
+        cancelled_db=0.0 if non_finite else spread.cancelled_db,
+        track=source.file.track,
+        notes=tuple(source.file.notes),
     )
 
 
 def native_blocks(path: Path, npy_rate_hz: int | None = None) -> Generator[Float32]:
-    """:meth:`AudioSource.native_blocks` of a file: float32 [n, channels]."""
-    return AudioSource.open(path, npy_rate_hz).native_blocks()
+    """:meth:`Recording.blocks` of a file: float32 [n, channels]."""
+    with Recording(path, npy_rate_hz) as source:
+        yield from source.blocks()
 
 
 def mono_16k_blocks(
-    path: Path, npy_rate_hz: int | None = None, stop_sample: int | None = None, from_video: bool = False
+    path: Path,
+    npy_rate_hz: int | None = None,
+    stop_sample: int | None = None,
+    from_video: bool = False,
+    choice: SoundChoice | None = None,
 ) -> Generator[Float32]:
     """A recording at 16 kHz, mono: float32 [n] blocks whose lengths add up to ``samples_16k`` of its probe.
 
@@ -143,11 +259,10 @@ def mono_16k_blocks(
     16 kHz mono passes untouched. With ``stop_sample`` the first so many samples only, the same ones, and decoding stops there.
 
     Raises:
-        MediaError: see :meth:`AudioSource.open` and :func:`mono_blocks`.
+        MediaError: see :class:`Recording` and :func:`mono_blocks`.
     """
-    source = AudioSource.open(path, npy_rate_hz, from_video)
-    with closing(source.native_blocks()) as blocks:
-        resampled = resampled_blocks(mono_blocks(blocks, path), source.rate_hz)
+    with Recording(path, npy_rate_hz, from_video, choice) as source:
+        resampled = resampled_blocks(mono_blocks(source.blocks(), path), source.rate_hz)
         yield from resampled if stop_sample is None else _first(resampled, stop_sample)
 
 

@@ -1,7 +1,6 @@
 """Sound of a file as stereo float32 blocks at its own rate, placed by its own timestamps.
 
-What belongs here: decoding (libsndfile for mono and stereo WAV and FLAC, PyAV for everything else), the downmix, gaps, and
-counting. What does not: any model's rate.
+What belongs here: the downmix, gaps, and counting. What does not: decoding, which is ``sound.py``'s, and any model's rate.
 
     clock    ...|-- origin (a video's first frame) ----------------------------------|
     sound       ....|== block ==|== block ==|      |== block ==|        (pts of each block)
@@ -21,23 +20,20 @@ from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
-import soundfile
 from numpy.typing import NDArray
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.video import open_container, unreadable
+from muvap_assets.media.sound import SoundChoice, SoundFile, SoundNote, audio_error
 
-PROBE = f"sound 1, av {version('av')}, {soundfile.__libsndfile_version__}"
+PROBE = f"sound 2, av {version('av')}"
 BLOCK_SAMPLES = 1 << 16
 MAX_SILENCE_SAMPLES = 1 << 28
 """Of gaps and of the time before the sound, together: an hour and a half at 48 kHz. A timestamp may claim millennia."""
 
-MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
 SLACK = Fraction(1, 100)  # containers round timestamps to milliseconds; only a jump beyond this is a gap or an overlap
-_SNDFILE_SUFFIXES = (".wav", ".flac")
 _SIDE = float(np.sqrt(0.5))
 _DOWNMIX: Mapping[str, tuple[float, float]] = {
     "FL": (1.0, 0.0),
@@ -53,7 +49,6 @@ _DOWNMIX: Mapping[str, tuple[float, float]] = {
     "LFE": (0.0, 0.0),
 }
 
-Chunk = tuple[Fraction | None, NDArray[np.float32]]  # seconds on the file's clock, samples [channels, n]
 Gap = tuple[int, int]  # its first sample, and how many
 
 
@@ -64,7 +59,7 @@ class SoundFacts:
     ``samples`` counts from the first sample to the last at ``rate_hz``, gaps filled; ``first_sec`` is the first sample's
     time on the container's own clock, 0 for a plain sound file; ``peak`` the largest magnitude after the downmix;
     ``gaps`` which of ``samples`` the file does not have, in order; ``stopped`` why decoding ended early, empty where it did
-    not.
+    not; ``notes`` what else is odd about the file.
     """
 
     rate_hz: int
@@ -73,6 +68,7 @@ class SoundFacts:
     first_sec: Fraction
     peak: float
     gaps: tuple[Gap, ...]  # no default: counts that were remembered without them are made anew
+    notes: tuple[SoundNote, ...] = ()
     non_finite: int = 0
     stopped: str = ""
 
@@ -92,37 +88,43 @@ class SoundFacts:
 
 
 class SoundSource:
-    """The open sound of a file. Use as a context manager; :meth:`blocks` may be called once.
+    """The open sound of a file, or what of it is chosen. Use as a context manager; :meth:`blocks` may be called once.
 
     Raises:
-        MediaError: the file cannot be opened, has no sound, or a channel layout without a rule.
+        MediaError: as :class:`SoundFile`, or a channel layout without a rule.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, choice: SoundChoice | None = None, declared_hz: int | None = None) -> None:
         self.path = path
-        self.stopped = ""
+        self._stopped = ""
         self.gaps: list[Gap] = []
-        self._closers: list[Any] = []
+        self.file = SoundFile(path, choice, npy_rate_hz=declared_hz)
         try:
             self._open()
         except BaseException:
-            self._close()
+            self.file.close()
             raise
 
     def _open(self) -> None:
-        opened = self._open_sndfile() if self.path.suffix.lower() in _SNDFILE_SUFFIXES else None
-        self.rate_hz, names, chunks = opened or self._open_av()
-        if not MIN_RATE_HZ <= self.rate_hz <= MAX_RATE_HZ:
-            required = f"{MIN_RATE_HZ} to {MAX_RATE_HZ} Hz"
-            raise unreadable(self.path, ViolationCode.AUDIO_RATE_INVALID, f"a rate of {self.rate_hz} Hz", required)
-        self.channels = len(names)
-        self._mix = downmix_matrix(names, self.path)
+        self.rate_hz, self.channels = self.file.rate_hz, self.file.channels
+        self._mix = downmix_matrix(self.file.speakers, self.path)
+        chunks = self.file.chunks()
         first = next(chunks, None)
         if first is None:
-            reason = f" ({self.stopped})" if self.stopped else ""
-            raise unreadable(self.path, ViolationCode.AUDIO_EMPTY, f"no sample decodes{reason}", "at least one sample")
+            raise audio_error(
+                ViolationCode.AUDIO_EMPTY,
+                self.path,
+                found="no sample decodes",
+                required="at least one sample",
+                hint="Replace the file, or drop its row.",
+            )
         self.first_sec = first[0] or Fraction(0)
         self._chunks = chain([first], chunks)
+
+    @property
+    def stopped(self) -> str:
+        """Why the sound ended early; empty where it did not."""
+        return self._stopped or self.file.stopped
 
     def __enter__(self) -> Self:
         return self
@@ -130,11 +132,7 @@ class SoundSource:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._close()
-
-    def _close(self) -> None:
-        while self._closers:
-            self._closers.pop().close()
+        self.file.close()
 
     def blocks(self, origin: Fraction | None = None) -> Iterator[NDArray[np.float32]]:
         """float32 [2, n] blocks at ``rate_hz``, the first sample at ``origin`` on the container's clock.
@@ -151,70 +149,20 @@ class SoundSource:
             position = None if seconds is None else lead + round((seconds - self.first_sec) * self.rate_hz)
             silence += max(0, position - stop) if position is not None else 0
             if silence > MAX_SILENCE_SAMPLES:
-                self.stopped = f"timestamps that leave over {MAX_SILENCE_SAMPLES // self.rate_hz} s without sound"
+                self._stopped = f"timestamps that leave over {MAX_SILENCE_SAMPLES // self.rate_hz} s without sound"
                 return
-            stop = max(stop, stop if position is None else position) + chunk.shape[1]
-            yield position, stereo(chunk, self._mix)
-
-    def _open_sndfile(self) -> tuple[int, Sequence[str], Iterator[Chunk]] | None:
-        try:
-            file = soundfile.SoundFile(str(self.path))
-        except (soundfile.LibsndfileError, OSError) as error:
-            reason = getattr(error, "error_string", None) or getattr(
-                error, "strerror", None
-            )  # str() names the whole path
-            found = f"it cannot be opened ({reason})"
-            raise unreadable(self.path, ViolationCode.AUDIO_UNREADABLE, found, "WAV or FLAC") from error
-        self._closers.append(file)
-        if file.channels > 2:  # libsndfile does not say which channel is which
-            return None
-        return file.samplerate, ("FC",) if file.channels == 1 else ("FL", "FR"), self._sndfile_chunks(file)
-
-    def _sndfile_chunks(self, file: Any) -> Iterator[Chunk]:
-        try:
-            while len(block := file.read(BLOCK_SAMPLES, dtype="float32", always_2d=True)):
-                yield None, np.ascontiguousarray(block.T)
-        except soundfile.LibsndfileError as error:
-            self.stopped = error.error_string
-
-    def _open_av(self) -> tuple[int, Sequence[str], Iterator[Chunk]]:
-        container = open_container(self.path, ViolationCode.AUDIO_UNREADABLE)
-        self._closers.append(container)
-        if not container.streams.audio:
-            raise unreadable(self.path, ViolationCode.AUDIO_MISSING, "it has no audio stream", "an audio stream")
-        frames = self._av_frames(container)
-        first = next(frames, None)
-        if first is None:
-            return MIN_RATE_HZ, ("FC",), iter(())  # refused for its first chunk, which there is not
-        names = [channel.name for channel in first.layout.channels]
-        return first.sample_rate, names, self._av_chunks(chain([first], frames), first)
-
-    def _av_frames(self, container: Any) -> Iterator[Any]:
-        from av.error import FFmpegError
-
-        try:
-            for packet in container.demux(container.streams.audio[0]):
-                yield from packet.decode()
-        except FFmpegError as error:
-            self.stopped = error.strerror or type(error).__name__
-
-    def _av_chunks(self, frames: Iterable[Any], first: Any) -> Iterator[Chunk]:
-        for frame in frames:
-            if (frame.sample_rate, frame.layout.nb_channels) != (first.sample_rate, first.layout.nb_channels):
-                self.stopped = f"the stream changes to {frame.sample_rate} Hz, {frame.layout.nb_channels} channels"
-                return
-            seconds = None if frame.pts is None or not frame.time_base else frame.pts * frame.time_base
-            yield seconds, _float32(frame)
+            stop = max(stop, stop if position is None else position) + len(chunk)
+            yield position, stereo(np.ascontiguousarray(chunk.T), self._mix)
 
 
-def count_sound(path: Path) -> SoundFacts:
-    """Decode the whole sound of a file and count.
+def count_sound(path: Path, choice: SoundChoice | None = None) -> SoundFacts:
+    """Decode the whole sound of a file, or what of it is chosen, and count.
 
     Raises:
         MediaError: as :class:`SoundSource`.
     """
     samples, non_finite, peak = 0, 0, 0.0
-    with SoundSource(path) as source:
+    with SoundSource(path, choice) as source:
         for block in source.blocks():
             finite = np.isfinite(block)
             samples += block.shape[1]
@@ -229,6 +177,7 @@ def count_sound(path: Path) -> SoundFacts:
             gaps=tuple(source.gaps),
             non_finite=non_finite,
             stopped=source.stopped,
+            notes=tuple(source.file.notes),
         )
 
 
@@ -292,15 +241,3 @@ def stereo(chunk: NDArray[np.float32], mix: NDArray[np.float32] | None) -> NDArr
     for channel, weights in zip(chunk, mix.T, strict=True):  # one by one: a matrix product's bytes depend on threads
         mixed += weights[:, None] * channel
     return mixed
-
-
-def _float32(frame: Any) -> NDArray[np.float32]:
-    """float32 [channels, n] of a decoded frame in any sample format, integers scaled to [-1, 1)."""
-    values = frame.to_ndarray()
-    if not frame.format.is_planar:
-        values = values.reshape(-1, frame.layout.nb_channels).T
-    if values.dtype == np.uint8:
-        values = (values.astype(np.float32) - 128) / 128
-    elif values.dtype.kind == "i":
-        values = values / np.float64(1 << (8 * values.dtype.itemsize - 1))
-    return np.ascontiguousarray(values, np.float32)

@@ -164,6 +164,7 @@ class Reference:
 
     Paths are relative to the manifest's folder, absolute only where they lead out of it, until :meth:`resolved` puts them
     under it. ``fps`` and ``sample_rate_hz`` are the manifest's overrides of what the decoder says, ``None`` where it gives none.
+    ``audio_stream`` chooses one of several audio streams: see :class:`muvap_assets.media.sound.SoundChoice`.
     """
 
     kind: ReferenceKind
@@ -172,6 +173,7 @@ class Reference:
     audio: Path | None = None
     fps: Fraction | None = None
     sample_rate_hz: int | None = None
+    audio_stream: str | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -186,7 +188,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RawSample:
-    """One row of a raw manifest. ``row`` is the 1-based line (JSONL) or position (JSON array) it stands at."""
+    """One row of a raw manifest.
+
+    ``row`` is the 1-based line (JSONL) or position (JSON array) it stands at; ``audio_stream`` chooses the target's sound.
+    """
 
     id: str
     target_video: Path
@@ -194,6 +199,7 @@ class RawSample:
     references: tuple[Reference, ...]
     geometry: Geometry | None = None
     row: int = 1
+    audio_stream: str | None = None
 
     def resolved(self, base: Path) -> RawSample:
         """The same with every path under ``base``, the manifest's folder."""

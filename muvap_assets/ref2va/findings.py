@@ -196,6 +196,9 @@ def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: in
             required="sound",
             hint="Drop the row if it is not meant to be silent.",
         )
+    for note in facts.notes:
+        code = ViolationCode(note.code)
+        findings.warn(code, where, found=note.found, required=note.required, hint=note.hint)
     if facts.stopped:
         findings.warn(
             ViolationCode.AUDIO_STOPPED,

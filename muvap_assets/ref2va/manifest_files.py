@@ -124,7 +124,19 @@ MANIFEST_TABLE = (
 )
 """The columns of ``manifest.parquet``."""
 
+STREAM_COLUMN = Column(
+    name="target_audio_stream", type=pa.string(), description="audio stream, by number or language", nullable=True
+)
+"""A further column, where a row chooses an audio stream; its references then have ``audio_stream`` as well."""
+
 SCHEMA = plain_schema(MANIFEST_TABLE, {b"format": MANIFEST_FORMAT.encode()})
+
+
+def _with_streams() -> pa.Schema:
+    reference = pa.struct([*_REFERENCE, ("audio_stream", pa.string())])
+    place = SCHEMA.get_field_index("references")
+    schema = SCHEMA.set(place, pa.field("references", _list(reference)))
+    return schema.append(pa.field(STREAM_COLUMN.name, STREAM_COLUMN.type))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +153,9 @@ def write_manifest(folder: Path, report: ManifestReport) -> None:
     """Write the three files into an existing folder."""
     admitted = {row.sample.row for row in report.admitted}
     records = [_to_record(row, row.sample.row in admitted) for row in report.rows]
-    table = pa.Table.from_pylist(records, schema=SCHEMA)
+    samples = [row.sample for row in report.rows]
+    chosen = any(s.audio_stream or any(reference.audio_stream for reference in s.references) for s in samples)
+    table = pa.Table.from_pylist(records, schema=_with_streams() if chosen else SCHEMA)
     pq.write_table(table, folder / MANIFEST_NAME, compression="zstd")
     write_violations(folder / VIOLATIONS_NAME, report.violations)
     write_json(folder / REPORT_NAME, report_values(report))
@@ -157,7 +171,7 @@ def read_manifest(folder: Path) -> ManifestFiles:
         table = pq.read_table(folder / MANIFEST_NAME)
         violations = tuple(read_violations(folder / VIOLATIONS_NAME))
         report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
-    if not table.schema.equals(SCHEMA, check_metadata=True):
+    if not any(table.schema.equals(schema, check_metadata=True) for schema in (SCHEMA, _with_streams())):
         raise FormatError(
             f"{folder / MANIFEST_NAME}: its columns are not those of {MANIFEST_FORMAT}, which is required. "
             "Materialize ref2va/manifest again."
@@ -196,6 +210,7 @@ def _to_record(row: RowReport, admitted: bool) -> dict[str, Any]:
         "id": sample.id,
         "admitted": admitted,
         "target_video": sample.target_video.as_posix(),
+        STREAM_COLUMN.name: sample.audio_stream,
         "caption": sample.caption,
         "references": [_reference_record(reference) for reference in sample.references],
         "target_geometry": None if sample.geometry is None else asdict(sample.geometry),
@@ -241,6 +256,7 @@ def _reference_record(reference: Reference) -> dict[str, Any]:
         **{name: None if path is None else path.as_posix() for name, path in paths.items()},
         "fps": None if reference.fps is None else str(reference.fps),
         "sample_rate_hz": reference.sample_rate_hz,
+        "audio_stream": reference.audio_stream,
     }
 
 
@@ -253,6 +269,7 @@ def _from_record(record: Mapping[str, Any]) -> RawSample:
         caption=record["caption"],
         references=tuple(_from_reference_record(reference) for reference in record["references"]),
         geometry=None if geometry is None else Geometry(**geometry),
+        audio_stream=record.get(STREAM_COLUMN.name),
     )
 
 
@@ -263,4 +280,5 @@ def _from_reference_record(record: Mapping[str, Any]) -> Reference:
         **paths,
         fps=None if record["fps"] is None else Fraction(record["fps"]),
         sample_rate_hz=record["sample_rate_hz"],
+        audio_stream=record.get("audio_stream"),
     )

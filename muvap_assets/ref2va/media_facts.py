@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from typing import Any, TypeVar
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import ImageFacts, count_image
+from muvap_assets.media.sound import SoundChoice, SoundNote
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.progress import Progress, no_progress
@@ -72,9 +74,11 @@ class MediaFacts:
         """Counts of a video's frames. Raises ``MediaError`` where they do not decode."""
         return self._counted(path, "video", video.PROBE, count_video, VideoFacts)
 
-    def sound(self, path: Path) -> SoundFacts:
-        """Counts of a file's sound. Raises ``MediaError`` where it has none or it does not decode."""
-        return self._counted(path, "sound", soundtrack.PROBE, count_sound, SoundFacts)
+    def sound(self, path: Path, stream: str | None = None) -> SoundFacts:
+        """Counts of a file's sound, or of one stream of it. Raises ``MediaError`` where it has none or does not decode."""
+        kind = "sound" if stream is None else f"sound-{stream}"
+        count = partial(count_sound, choice=SoundChoice(stream))
+        return self._counted(path, kind, soundtrack.PROBE, count, SoundFacts)
 
     def image(self, path: Path) -> ImageFacts:
         """Size of a picture. Raises ``MediaError`` where it does not decode."""
@@ -82,19 +86,20 @@ class MediaFacts:
 
     def count_all(self, samples: Iterable[RawSample], workers: int, progress: Progress = no_progress) -> None:
         """Count every file of ``samples`` (resolved) ahead, in threads; what cannot be counted is met again later."""
-        wanted: dict[tuple[Any, Path], None] = {}
+        wanted: dict[tuple[Any, ...], None] = {}
         for sample in samples:
-            wanted |= {(self.video, sample.target_video): None, (self.sound, sample.target_video): None}
+            target = sample.target_video
+            wanted |= {(self.video, target): None, (self.sound, target, sample.audio_stream): None}
             for reference in sample.references:
-                for count, path in (
+                for count, path, *choice in (
                     (self.image, reference.image),
                     (self.video, reference.video),
-                    (self.sound, reference.audio),
+                    (self.sound, reference.audio, reference.audio_stream),
                 ):
                     if path is not None:
-                        wanted[count, path] = None
+                        wanted[count, path, *choice] = None
         with thread_pool(max(1, workers)) as pool:
-            for done, ((_, path), _) in enumerate(zip(wanted, pool.map(_quietly, wanted), strict=True), 1):
+            for done, ((_, path, *_), _) in enumerate(zip(wanted, pool.map(_quietly, wanted), strict=True), 1):
                 progress(done, len(wanted), path.name)
 
     def save(self) -> None:
@@ -127,10 +132,10 @@ class MediaFacts:
         return facts
 
 
-def _quietly(task: tuple[Callable[[Path], Facts], Path]) -> None:
-    count, path = task
+def _quietly(task: tuple[Any, ...]) -> None:
+    count, *arguments = task
     try:
-        count(path)
+        count(*arguments)
     except MediaError:
         return  # remembered; the row that needs the file reports it
 
@@ -155,4 +160,5 @@ def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "gaps" in restored:
         restored["gaps"] = tuple((int(first), int(count)) for first, count in restored["gaps"])
+        restored["notes"] = tuple(SoundNote(*map(str, note)) for note in restored["notes"])
     return restored

@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 from muvap_assets.errors import MediaError, Violation, ViolationCode
 from muvap_assets.media.soundtrack import SoundFacts
@@ -103,7 +102,7 @@ def plan_row(
         source: the manifest's name, for messages.
     """
     findings = Findings(source, sample.row, sample.id)
-    target = _count_target(findings, sample.target_video, facts)
+    target = _count_target(findings, sample, facts)
     geometry = _target_geometry(findings, sample, target, options)
     if geometry is not None:
         _check_length(findings, target, geometry)
@@ -126,23 +125,26 @@ def plan_row(
     return plan, target, findings.found
 
 
-def _count_target(findings: Findings, path: Path, facts: MediaFacts) -> TargetFacts:
+def _count_target(findings: Findings, sample: RawSample, facts: MediaFacts) -> TargetFacts:
+    path = sample.target_video
     video = findings.attempt("target.video", lambda: facts.video(path))
     if video is None:
         return TargetFacts()
     check_video(findings, "target.video", video)
     sound = None
     try:
-        sound = facts.sound(path)
+        sound = facts.sound(path, sample.audio_stream)
     except MediaError as error:
-        missing = error.code is ViolationCode.AUDIO_MISSING
-        findings.add(
-            ViolationCode.TARGET_AUDIO_MISSING if missing else error.code,
-            "target.video",
-            found="no audio stream" if missing else error.found,
-            required="a target video with synchronized audio",
-            hint="Mux its sound in, or drop the row.",
-        )
+        if error.code is not ViolationCode.AUDIO_MISSING:
+            findings.found.append(findings.placed(error, "target.video"))
+        else:
+            findings.add(
+                ViolationCode.TARGET_AUDIO_MISSING,
+                "target.video",
+                found="no audio stream",
+                required="a target video with synchronized audio",
+                hint="Mux its sound in, or drop the row.",
+            )
     return TargetFacts(video=video, sound=sound)
 
 

@@ -118,7 +118,7 @@ def plan_reference(
     if reference.audio is None:
         return plan
     source = reference.audio
-    sound = findings.attempt(f"{where}.audio", lambda: facts.sound(source))
+    sound = findings.attempt(f"{where}.audio", lambda: facts.sound(source, reference.audio_stream))
     if sound is None:
         return None
     check_samples(findings, f"{where}.audio", sound, reference.sample_rate_hz)

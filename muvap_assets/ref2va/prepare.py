@@ -24,6 +24,7 @@ from PIL import Image
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import read_image
+from muvap_assets.media.sound import SoundChoice
 from muvap_assets.media.soundtrack import SoundSource
 from muvap_assets.media.video import VideoSource
 from muvap_assets.ref2va.contract import (
@@ -117,6 +118,7 @@ def waveform(
     origin: Fraction | None = None,
     rate_hz: int | None = None,
     source_limit: int | None = None,
+    stream: str | None = None,
 ) -> Waveform:
     """Stereo sound at 32 kHz, float32 [2, N] with N at most ``limit``.
 
@@ -126,13 +128,14 @@ def waveform(
         origin: time on the container's clock the first sample stands at; ``None`` for the sound's own first sample.
         rate_hz: overrides the decoder's sample rate.
         source_limit: samples at the sound's own rate to cut to before resampling.
+        stream: of several audio streams, the one that is meant.
 
     Raises:
         MediaError: it does not decode, or a sample is not finite.
     """
     out = np.empty((AUDIO_CHANNELS, limit), np.float32)
     made = 0
-    with SoundSource(path) as source:
+    with SoundSource(path, SoundChoice(stream)) as source:
         blocks = source.blocks(origin) if source_limit is None else _first(source.blocks(origin), source_limit)
         for block in resampled(blocks, rate_hz or source.rate_hz):
             taken = block[:, : limit - made]
@@ -162,13 +165,13 @@ def resampled(blocks: Iterator[NDArray[np.float32]], rate_hz: int) -> Iterator[N
     yield stream.resample_chunk(np.empty((0, AUDIO_CHANNELS), np.float32), last=True).T
 
 
-def target_waveform(path: Path, *, origin: Fraction, limit: int, required: int) -> Waveform:
+def target_waveform(path: Path, *, origin: Fraction, limit: int, required: int, stream: str | None = None) -> Waveform:
     """A target's sound, cut before it is encoded: float32 [2, N], ``required`` <= N <= ``limit``.
 
     Raises:
         MediaError: the file holds less, or does not decode.
     """
-    sound = waveform(path, limit=limit, origin=origin)
+    sound = waveform(path, limit=limit, origin=origin, stream=stream)
     if sound.shape[1] < required:
         raise _changed(path, f"{sound.shape[1]} audio samples at 32 kHz", f"{required}")
     return sound
@@ -186,6 +189,7 @@ def reference_waveform(plan: ReferencePlan, path: Path, num_frames: int) -> Wave
         origin=plan.audio_origin_sec,
         rate_hz=plan.audio_rate_hz,
         source_limit=reference_audio_limit(num_frames, plan.audio_rate_hz),
+        stream=plan.reference.audio_stream,
     )
     if sound.shape[1] < plan.audio_samples:
         raise _changed(path, f"{sound.shape[1]} audio samples at 32 kHz", f"{plan.audio_samples}")
@@ -209,7 +213,7 @@ def row_input(plan: RowPlan, raw: RawSample, facts: MediaFacts, options: Dataset
         geometry=plan.geometry,
         format=options.format,
         file_name=raw.target_video.as_posix(),
-        target_digest=facts.digest(path),
+        target_digest=facts.digest(path) + _stream_key(plan.sample.audio_stream),
         media_version=media_version(),
         target_frames=partial(frame_blocks, path, size=plan.geometry.size, num_frames=num_frames),
         target_waveform=partial(
@@ -218,6 +222,7 @@ def row_input(plan: RowPlan, raw: RawSample, facts: MediaFacts, options: Dataset
             origin=plan.audio_origin_sec,
             limit=target_audio_samples(num_frames, options.format),
             required=required_audio_samples(num_frames),
+            stream=plan.sample.audio_stream,
         ),
         references=tuple(_reference_input(reference, num_frames, facts) for reference in plan.references),
         reference_noise_seed=options.reference_noise_seed,
@@ -258,7 +263,14 @@ def _visual_digest(reference: Reference, facts: MediaFacts) -> str:
 
 def _audio_digest(plan: ReferencePlan, facts: MediaFacts) -> str:
     path = plan.reference.audio
-    return "" if path is None else f"{facts.digest(path)} rate={plan.audio_rate_hz} origin={plan.audio_origin_sec}"
+    if path is None:
+        return ""
+    stream = _stream_key(plan.reference.audio_stream)
+    return f"{facts.digest(path)} rate={plan.audio_rate_hz} origin={plan.audio_origin_sec}{stream}"
+
+
+def _stream_key(stream: str | None) -> str:
+    return "" if stream is None else f" stream={stream}"
 
 
 def _first(blocks: Iterator[NDArray[np.float32]], limit: int) -> Iterator[NDArray[np.float32]]:

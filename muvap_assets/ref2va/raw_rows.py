@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from muvap_assets.errors import BACKSLASH_HINT, Violation, ViolationCode
+from muvap_assets.media.sound import STREAM_RULE, stream_name
 from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
     CANVAS_RULE,
@@ -41,10 +42,12 @@ OPTIONAL_ROW_KEYS = ("target_geometry",)
 REFERENCE_KEYS: Mapping[ReferenceKind, tuple[str, ...]] = {
     ReferenceKind.IMAGE: ("type", "image"),
     ReferenceKind.VIDEO: ("type", "video", "fps"),
-    ReferenceKind.AUDIO: ("type", "audio", "sample_rate"),
-    ReferenceKind.VIDEO_AUDIO: ("type", "video", "audio", "fps", "sample_rate"),
+    ReferenceKind.AUDIO: ("type", "audio", "sample_rate", "audio_stream"),
+    ReferenceKind.VIDEO_AUDIO: ("type", "video", "audio", "fps", "sample_rate", "audio_stream"),
 }
-OPTIONAL_REFERENCE_KEYS = ("fps", "sample_rate")
+OPTIONAL_REFERENCE_KEYS = ("fps", "sample_rate", "audio_stream")
+TARGET_KEYS = ("video", "audio_stream")
+OPTIONAL_TARGET_KEYS = ("audio_stream",)
 GEOMETRY_KEYS = ("width", "height", "num_frames")
 MAX_ID_LENGTH = 200
 _DEFAULTS = {option.name: option.default for option in options_of(DatasetOptions)}
@@ -95,13 +98,20 @@ def parse_row(
     reader.check_schema(given)
     sample_id = reader.sample_id(given)
     target = reader.target(given)
+    stream = reader.stream(given.get("target"), "target")
     caption = reader.caption(given)
     references = reader.references(given)
     geometry = reader.geometry(given)
     if not findings.clean or sample_id is None or target is None or caption is None:
         return None, findings.found
     sample = RawSample(
-        id=sample_id, target_video=target, caption=caption, references=references, geometry=geometry, row=row
+        id=sample_id,
+        target_video=target,
+        caption=caption,
+        references=references,
+        geometry=geometry,
+        row=row,
+        audio_stream=stream,
     )
     return sample, findings.found
 
@@ -208,8 +218,19 @@ class _Reader:
         return None
 
     def target(self, value: Mapping[str, Any]) -> Path | None:
-        target = self.given(value["target"], "target", ("video",), ()) if "target" in value else None
+        target = self.given(value["target"], "target", TARGET_KEYS, OPTIONAL_TARGET_KEYS) if "target" in value else None
         return None if target is None else self.path(target, "video", "target")
+
+    def stream(self, entry: Any, where: str) -> str | None:
+        """The audio stream that is chosen, by number or language."""
+        given = entry.get("audio_stream") if isinstance(entry, dict) else None
+        if given is None:
+            return None
+        is_number = isinstance(given, int) and not isinstance(given, bool)
+        name = stream_name(str(given)) if is_number or isinstance(given, str) else None
+        if name is None:
+            self.wrong(f"{where}.audio_stream", given, STREAM_RULE)
+        return name
 
     def references(self, value: Mapping[str, Any]) -> tuple[Reference, ...]:
         entries = value.get("references")
@@ -263,7 +284,13 @@ class _Reader:
         paths = {name: self.path(given, name, where) for name in allowed}
         fps = self._rate(given, "fps", where) if "fps" in REFERENCE_KEYS[kind] else None
         hertz = self._rate(given, "sample_rate", where) if "sample_rate" in REFERENCE_KEYS[kind] else None
-        return Reference(kind=kind, **paths, fps=fps, sample_rate_hz=None if hertz is None else int(hertz))
+        return Reference(
+            kind=kind,
+            **paths,
+            fps=fps,
+            sample_rate_hz=None if hertz is None else int(hertz),
+            audio_stream=self.stream(given, where) if kind.has_audio else None,
+        )
 
     def _rate(self, entry: Mapping[str, Any], name: str, where: str) -> Fraction | None:
         """An optional rate; fps as a number or an exact text like ``30000/1001``, hertz as a whole number."""

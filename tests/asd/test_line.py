@@ -112,6 +112,18 @@ def test_a_16_khz_mono_recording_passes_bit_exactly(corpus, tmp_path):
     assert samples["a"][2].tolist() == signal[2000:18_000].tolist()
 
 
+def test_a_speaker_a_channel_is_packed_with_the_sound_and_levels_of_that_channel(corpus, tmp_path):
+    pair = np.random.default_rng(5).integers(-9000, 9000, (20_000, 2)).astype(np.int16) // [1, 7]
+    recording = corpus.wav("pair.wav", pair.astype(np.int16))
+    for channel in (0, 1):
+        corpus.row(f"speaker{channel}", audio_path=recording, start_sec="0.125", audio_channel=channel)
+    _, samples = packed(corpus.write(), tmp_path)
+    for channel in (0, 1):
+        entry, _, audio, _ = samples[f"speaker{channel}"]
+        assert audio.tolist() == pair[2000:18_000, channel].tolist()
+        assert entry["audio_rms"] == pytest.approx(pair[:, channel].std() / 32768, rel=1e-9)
+
+
 def test_levels_are_the_whole_recordings_and_the_same_for_all_its_tracks(corpus, tmp_path):
     signal = np.concatenate([np.full(32_000, 300), np.random.default_rng(1).integers(-9000, 9000, 32_000)]).astype(
         np.int16

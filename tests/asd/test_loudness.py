@@ -31,7 +31,7 @@ from muvap_assets.asd.loudness import (
 from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, ViolationCode
-from muvap_assets.media import audio_source
+from muvap_assets.media import sound
 from muvap_assets.media.audio import mono_16k_blocks, probe_audio, to_int16
 
 INPUTS = {"asd/manifest": "0123456789abcdef"}
@@ -160,7 +160,7 @@ def test_levels_do_not_depend_on_block_sizes(tmp_path, monkeypatch):
     soundfile.write(tmp_path / "a.flac", np.stack([noise(90_000), noise(90_000, seed=7)], 1), 48_000)
     whole = measure_recording(tmp_path / "a.flac")
     for values in (64, 5_001):
-        monkeypatch.setattr(audio_source, "_BLOCK_VALUES", values)
+        monkeypatch.setattr(sound, "_BLOCK_VALUES", values)
         assert measure_recording(tmp_path / "a.flac") == whole
 
 
@@ -196,10 +196,12 @@ def test_non_finite_samples_reject_the_recording_with_their_count(tmp_path):
 def test_a_recording_that_changed_since_the_manifest_is_refused(tmp_path):
     path = pcm(tmp_path / "a.wav", noise(1_000))
     digest = measure_recording(path).sha256
-    assert measure_recording(path, expected_sha256=digest) == measure_recording(path, expected_sha256=digest[:16])
+    assert measure_recording(path, expected_id=digest[:16]) == measure_recording(path)
     pcm(path, noise(1_000, seed=9))
-    with pytest.raises(MediaError, match=rf"SHA-256 \w{{16}}; required: {digest[:16]}, as when the manifest") as caught:
-        measure_recording(path, expected_sha256=digest[:16])
+    with pytest.raises(
+        MediaError, match=rf"recording \w{{16}}; required: {digest[:16]}, as when the manifest"
+    ) as caught:
+        measure_recording(path, expected_id=digest[:16])
     assert caught.value.code is ViolationCode.AUDIO_CHANGED
 
 

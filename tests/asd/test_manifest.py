@@ -5,13 +5,14 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import soundfile
 
 from muvap_assets.asd.corpora.tsv import read_tsv
 from muvap_assets.asd.manifest import validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
-from muvap_assets.asd.manifest_files import read_manifest
+from muvap_assets.asd.manifest_files import MANIFEST_SCHEMA, read_manifest
 from muvap_assets.asd.policy import Policy
 from muvap_assets.errors import Severity, ViolationCode
 from muvap_assets.storage.digests import file_sha256
@@ -321,3 +322,81 @@ def test_a45_a_lossy_recording_is_refused_and_told_what_to_do(corpus):
     report = check(corpus)
     assert found(report) == [("a", ViolationCode.AUDIO_UNSUPPORTED)]
     assert "WAV" in report.violations[0].message()
+
+
+# ---- which stream, which channel
+
+
+def noise(seed, frames=16_000):
+    return np.random.default_rng(seed).normal(0, 0.1, frames)
+
+
+def test_a_speaker_a_channel_is_two_recordings_of_one_file(corpus, tmp_path):
+    left, right = noise(1), noise(2)
+    pair = corpus.wav("pair.wav", np.stack([left, right], 1))
+    corpus.row("both", audio_path=pair, start_sec=0)
+    for channel, name in enumerate(("left", "right")):
+        corpus.row(name, audio_path=pair, start_sec=0, audio_channel=channel)
+    report, folder = written(corpus, tmp_path)
+    digest = file_sha256(corpus.root / pair)[:16]
+    assert found(report) == []
+    assert [clip.recording_id for clip in report.clips] == [digest, f"{digest}-c0", f"{digest}-c1"]
+    assert [clip.audio_channel for clip in read_manifest(folder)] == [None, 0, 1]
+    assert [row.audio_channel for row in read_tsv(folder / "manifest.tsv").rows] == [None, 0, 1]
+    assert all(outcome.passed for outcome in verify_manifest(folder, STRICT))
+
+
+def test_manifests_whose_rows_choose_nothing_have_no_columns_for_it(corpus, tmp_path):
+    corpus.row("a", audio_stream="", audio_channel="")
+    _, folder = written(corpus, tmp_path)
+    assert pq.read_schema(folder / "manifest.parquet").names == MANIFEST_SCHEMA.names
+    assert "audio_channel" not in (folder / "manifest.tsv").read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "code"),
+    [
+        ("audio_channel", "left", ViolationCode.AUDIO_CHANNELS),
+        ("audio_channel", "1", ViolationCode.AUDIO_CHANNELS),
+        ("audio_stream", "first one", ViolationCode.AUDIO_STREAM),
+        ("audio_stream", "1", ViolationCode.AUDIO_STREAM),
+    ],
+)
+def test_a_choice_that_is_none_or_is_not_there_is_refused(corpus, column, value, code):
+    corpus.row("a", **{column: value})
+    report = check(corpus)
+    assert found(report) == [("a", code)]
+    assert not report.clips
+
+
+def test_channels_that_cancel_each_other_are_a_finding_and_a_chosen_one_is_none(corpus):
+    left = noise(3)
+    pair = corpus.wav("a.wav", np.stack([left, -0.97 * left], 1), subtype="FLOAT")
+    whole = corpus.wav("b.wav", np.stack([left, -left], 1), subtype="FLOAT")
+    corpus.row("nearly", audio_path=pair)
+    corpus.row("wholly", audio_path=whole)
+    corpus.row("chosen", audio_path=pair, audio_channel=0)
+    corpus.row("alike", audio_path=corpus.wav("c.wav", np.stack([left, noise(4)], 1)))
+    report = check(corpus)
+    assert [(v.sample_id, v.code, v.severity) for v in report.violations] == [
+        ("nearly", ViolationCode.AUDIO_CANCELLED, Severity.WARNING),
+        ("wholly", ViolationCode.AUDIO_CANCELLED, Severity.WARNING),
+    ]
+    assert "lies 36.3 dB below them" in report.violations[0].found  # 20 log10(sqrt((1 + 0.97**2) / 2) / 0.015)
+    assert "is silent" in report.violations[1].found
+    assert report.violations[0].hint == "The channels cancel each other; choose one by audio_channel."
+
+
+def test_a_header_that_promises_more_and_an_md5_that_differs_are_warnings(corpus):
+    path = corpus.root / corpus.wav("a.wav")
+    path.write_bytes(path.read_bytes()[:-200])
+    corpus.row("cut", audio_path="a.wav")
+    path = corpus.root / corpus.wav("b.flac", format="FLAC")
+    data = bytearray(path.read_bytes())
+    data[26] ^= 1
+    path.write_bytes(data)
+    corpus.row("digest", audio_path="b.flac")
+    report = check(corpus)
+    assert found(report) == [("cut", ViolationCode.AUDIO_STOPPED), ("digest", ViolationCode.AUDIO_MD5)]
+    assert "a.wav: the header promises 16,000 frames, the file holds 15,900" in report.violations[0].found
+    assert len(report.clips) == 2

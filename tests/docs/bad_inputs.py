@@ -143,6 +143,16 @@ def audio_of_a_tsv(folder: Path) -> Findings:
     corpus.row("far_too_short", audio_path=corpus.wav("short.wav", 8_000))
     corpus.row("beyond", start_sec="9")
     corpus.row("whole_recording", audio_path=corpus.wav("whole.wav", 160_000))
+    voice = np.random.default_rng(1).normal(0, 0.1, 16_000)
+    corpus.row("opposite", audio_path=corpus.wav("opposite.wav", np.stack([voice, -0.97 * voice], 1), subtype="FLOAT"))
+    (folder / "promising.wav").write_bytes((folder / corpus.wav("promising.wav")).read_bytes()[:-200])
+    corpus.row("promising", audio_path="promising.wav")
+    copied = bytearray((folder / corpus.wav("copied.flac", format="FLAC")).read_bytes())
+    copied[26:42] = bytes(range(16))  # the MD5 of STREAMINFO
+    (folder / "copied.flac").write_bytes(copied)
+    corpus.row("copied", audio_path="copied.flac")
+    corpus.row("second_stream", audio_stream="1")
+    corpus.row("second_channel", audio_channel="1")
     return judged_tsv(corpus)
 
 

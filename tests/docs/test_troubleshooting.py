@@ -95,8 +95,6 @@ def test_most_codes_come_from_real_bad_input(findings):
         ViolationCode(name)
         for name in (
             "audio_changed",
-            "audio_channels",
-            "audio_stopped",
             "bucket_mismatch",
             "build_failed",
             "capacity_exceeded",

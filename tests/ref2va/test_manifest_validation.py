@@ -82,7 +82,7 @@ class _Counted(MediaFacts):
             colour="",
         )
 
-    def sound(self, path):
+    def sound(self, path, stream=None):
         return SoundFacts(
             rate_hz=32_000, channels=2, samples=600 * 32_000, first_sec=Fraction(0), peak=0.5, gaps=(), stopped=""
         )
@@ -803,6 +803,21 @@ def test_the_written_manifest_reads_back(folder, tmp_path_factory):
     second = tmp_path_factory.mktemp("again")
     write_manifest(second, validate(folder, *rows, planner=OneTokenACharacter()))
     assert {p.name: p.read_bytes() for p in out.iterdir()} == {p.name: p.read_bytes() for p in second.iterdir()}
+
+
+def test_chosen_streams_read_back_and_add_columns_only_where_there_are_some(folder, tmp_path_factory):
+    target(folder / "target.mov")
+    chosen = raw_row("a", target={"video": "target.mov", "audio_stream": 0}, references=[IMAGE, AUDIO])
+    tables = []
+    for row in (chosen, raw_row("b", references=[IMAGE, AUDIO])):
+        report = validate(folder, row)
+        out = tmp_path_factory.mktemp("written")
+        write_manifest(out, report)
+        files = read_manifest(out)
+        assert files.samples == tuple(row.sample for row in report.admitted)
+        tables.append(files.table)
+    assert files.samples[0].audio_stream is None
+    assert set(tables[0].schema.names) - set(tables[1].schema.names) == {"target_audio_stream"}
 
 
 def test_a_torn_or_foreign_manifest_is_refused_when_read(folder):

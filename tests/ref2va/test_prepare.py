@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
-from media_makers import number_of, numbered, target, tone, write_video
+from media_makers import number_of, numbered, target, tone, write_tracks, write_video
 from PIL import Image
 
 from muvap_assets.errors import MediaError, ViolationCode
@@ -185,3 +185,58 @@ def test_a_file_that_changed_since_it_was_counted_is_named(tmp_path):
         list(row.target_frames())
     with pytest.raises(MediaError, match="The file changed since"):
         row.target_waveform()
+
+
+# ---- which audio stream
+
+TRACKS = [
+    ("eng", "Audio description", "visual_impaired", 1000),
+    ("eng", "Main", "default", 2000),
+    ("deu", "", "", 3000),
+]
+
+
+def with_stream(folder, stream):
+    if not (folder / "target.mkv").exists():  # matroska numbers its files at random
+        write_tracks(folder / "target.mkv", TRACKS)
+    Image.new("RGB", (64, 64)).save(folder / "picture.png")
+    reference = Reference(kind=ReferenceKind.AUDIO, audio=folder / "target.mkv", audio_stream=stream)
+    picture = Reference(kind=ReferenceKind.IMAGE, image=folder / "picture.png")
+    target = folder / "target.mkv"
+    return RawSample(id="a", target_video=target, caption="A.", references=(picture, reference), audio_stream=stream)
+
+
+@pytest.mark.parametrize(("stream", "level"), [(None, 2000), ("0", 1000), ("deu", 3000)])
+def test_the_chosen_stream_is_what_target_and_reference_are_made_of(tmp_path, stream, level):
+    options = DatasetOptions(width=64, height=64, num_frames=22)
+    facts = MediaFacts(tmp_path / "cache")
+    sample = with_stream(tmp_path, stream)
+    plan, _, violations = plan_row(sample, facts, options)
+    warned = [(v.code, v.field) for v in violations if v.code is ViolationCode.AUDIO_STREAM]
+    expected = [] if stream else ["target.video", "references[1].audio"]
+    assert warned == [(ViolationCode.AUDIO_STREAM, field) for field in expected]
+    row = row_input(plan, sample, facts, options)
+    middle = slice(5000, 20_000)  # the edges ring where the sound begins and ends
+    for sound in (row.target_waveform(), row.references[1].waveform()):
+        np.testing.assert_allclose(sound[:, middle], level / 32768, atol=1e-5)
+    again, _, remembered = plan_row(sample, MediaFacts(tmp_path / "cache"), options)
+    assert (again, remembered) == (plan, violations)
+
+
+def test_another_stream_is_other_content(tmp_path):
+    options, facts = DatasetOptions(width=64, height=64, num_frames=22), MediaFacts()
+    rows = []
+    for stream in (None, "0", "1"):
+        sample = with_stream(tmp_path, stream)
+        rows.append(row_input(plan_row(sample, facts, options)[0], sample, facts, options))
+    assert len({row.target_digest for row in rows}) == len({row.references[1].audio_digest for row in rows}) == 3
+    assert rows[0].target_digest == facts.digest(tmp_path / "target.mkv")
+
+
+def test_a_stream_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    _, _, violations = plan_row(
+        with_stream(tmp_path, "5"), MediaFacts(), DatasetOptions(width=64, height=64, num_frames=22)
+    )
+    (target, reference) = [v for v in violations if v.code is ViolationCode.AUDIO_STREAM]
+    assert (target.field, reference.field) == ("target.video", "references[1].audio")
+    assert target.found.endswith("2 (deu); '5' is chosen")

@@ -577,3 +577,21 @@ def test_lines_are_numbered_as_an_editor_does(tmp_path, text):
     rows = [violation.row for violation in read_raw_manifest(path, DatasetOptions()).violations if violation.row]
     whole = text.rstrip().split("\n") if text.strip() else []
     assert set(rows) == set(range(1, len(whole) + 1))
+
+
+def test_an_audio_stream_is_chosen_by_number_or_language(folder):
+    references = [
+        {"type": "image", "image": "picture.png"},
+        {"type": "audio", "audio": "voice.wav", "audio_stream": "ENG"},
+        {"type": "video_audio", "video": "clip.mp4", "audio": "voice.wav", "audio_stream": 1},
+    ]
+    manifest = of_row(folder, raw_row(target={"video": "target.mov", "audio_stream": 0}, references=references))
+    (sample,) = manifest.samples
+    assert sample.audio_stream == "0"
+    assert [reference.audio_stream for reference in sample.references] == [None, "eng", "1"]
+
+
+@pytest.mark.parametrize("stream", [-1, 1.5, True, "second one", "", ["eng"]])
+def test_an_audio_stream_that_is_neither_is_refused(folder, stream):
+    manifest = of_row(folder, raw_row(target={"video": "target.mov", "audio_stream": stream}))
+    assert [(v.code, v.field) for v in manifest.violations] == [("value_invalid", "target.audio_stream")]

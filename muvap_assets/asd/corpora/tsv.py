@@ -1,7 +1,7 @@
 """The canonical tab-separated manifest: text to :class:`ClipRow`, every broken row reported, no media opened.
 
     sample_id  audio_path  visual_path  source_fps  labels  [start_sec] [visual_kind] [audio_sample_rate]
-    [boxes_path] [face_id] [first_frame] [license] [consent]
+    [audio_stream] [audio_channel] [boxes_path] [face_id] [first_frame] [license] [consent]
 
 UTF-8 with or without a byte-order mark, LF or CRLF, fields quoted or not, columns in any order.
 Source: the audio-visual data contract, "Required manifest fields".
@@ -41,6 +41,7 @@ from muvap_assets.asd.corpora.fields import (
 )
 from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
 from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.media.sound import STREAM_RULE, stream_name
 
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
@@ -328,6 +329,36 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     return int(text)
 
 
+def _audio_stream(text: str, record: Mapping[str, str]) -> str | None:
+    if not text.strip():
+        return None
+    name = stream_name(text)
+    if name is None:
+        raise FieldError(
+            ViolationCode.AUDIO_STREAM,
+            "audio_stream",
+            found=short(text),
+            required=STREAM_RULE,
+            hint="Leave it empty for the stream flagged default, else the first.",
+        )
+    return name
+
+
+def _audio_channel(text: str, record: Mapping[str, str]) -> int | None:
+    text = text.strip()
+    if not text:
+        return None
+    if not re.fullmatch(r"[0-9]{1,4}", text):
+        raise FieldError(
+            ViolationCode.AUDIO_CHANNELS,
+            "audio_channel",
+            found=short(text),
+            required="the number of a channel, from 0",
+            hint="Leave it empty for the mean of all channels.",
+        )
+    return int(text)
+
+
 def _labels_known(text: str) -> bool:
     values = {"": True, "true": True, "false": False}
     if text.strip().lower() not in values:
@@ -350,6 +381,8 @@ _PARSERS: dict[str, Callable[[str, Mapping[str, str]], Any]] = {
     "start_sec": _start_sec,
     "visual_kind": _visual_kind,
     "audio_sample_rate": _audio_sample_rate,
+    "audio_stream": _audio_stream,
+    "audio_channel": _audio_channel,
     "boxes": _boxes,
     "license": lambda text, record: text.strip() or None,
     "consent": lambda text, record: text.strip() or None,

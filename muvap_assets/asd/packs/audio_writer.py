@@ -22,12 +22,9 @@ from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.packs.layout import AUDIO_DTYPE, crc32_zeros
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.errors import MediaError, Violation, ViolationCode
-from muvap_assets.media.audio import mono_16k_blocks, to_int16
+from muvap_assets.media.audio import ID_LENGTH, mono_16k_blocks, to_int16
 from muvap_assets.media.npy import write_at
 from muvap_assets.storage.digests import file_sha256
-
-ID_LENGTH = 16
-"""A recording id is this many digits of its file's SHA-256."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,9 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root
     spans = [_Span(placed, places[placed.shard]) for placed in clips]
     stop = max(span.stop for span in spans)
     try:
-        blocks = mono_16k_blocks(first.audio_file(root), first.audio_sample_rate, stop, first.audio_from_video)
+        blocks = mono_16k_blocks(
+            first.audio_file(root), first.audio_sample_rate, stop, first.audio_from_video, first.sound_choice
+        )
         decoded = _scatter(spans, blocks)
     except MediaError as error:
         return WrittenRecording((), tuple(error.violation(**_place(placed.clip)) for placed in clips))
@@ -158,7 +157,7 @@ def _file_fault(clip: Clip, root: Path) -> Callable[[Clip], Violation] | None:
         return lambda clip: _violation(
             clip, ViolationCode.AUDIO_MISSING, reason, "the recording of the row", "Was the corpus moved?"
         )
-    if digest == clip.recording_id:
+    if digest == clip.recording_id[:ID_LENGTH]:
         return None
     return lambda clip: _violation(
         clip,
