@@ -121,7 +121,7 @@ def _foreign_profile(data: bytes) -> str:
         name = f"{ImageCms.getProfileDescription(profile).strip()[:60]!r}"
         space = profile.profile.xcolor_space.strip()
         if space not in ("RGB", "GRAY"):
-            return f"an ICC profile of {space} colours, {name}"
+            return f"an ICC profile of {space!r} colours, {name}"
         levels = np.arange(0, 256, 15, dtype=np.uint8)
         colours = (
             levels[None, :] if space == "GRAY" else np.stack(np.meshgrid(levels, levels, levels), -1).reshape(1, -1, 3)
@@ -130,7 +130,7 @@ def _foreign_profile(data: bytes) -> str:
         intent = ImageCms.Intent.RELATIVE_COLORIMETRIC
         srgb = ImageCms.createProfile("sRGB")
         after = ImageCms.profileToProfile(before, profile, srgb, renderingIntent=intent, outputMode="RGB")
-    except (ImageCms.PyCMSError, OSError, ValueError) as error:
+    except (ImageCms.PyCMSError, OSError, TypeError, ValueError) as error:
         return f"an ICC profile that does not read ({error})"
     change = int(np.abs(np.asarray(after, np.int16) - np.asarray(before.convert("RGB"), np.int16)).max())
     return f"the ICC profile {name}, up to {change} of 255 levels from sRGB" if change > _SRGB_LEVELS else ""

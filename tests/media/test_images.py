@@ -157,8 +157,17 @@ def test_a_profile_that_is_not_srgb_is_named_and_its_pixels_are_not_converted(tm
 
 
 def test_profiles_of_grey_and_of_inks_are_looked_at(tmp_path):
+    grey = SRGB.replace(b"RGB XYZ ", b"GRAYXYZ ", 1).replace(b"rTRC", b"kTRC", 1)
+    curve = grey.index(b"para")
+    linear = grey[:curve] + b"curv" + bytes(7) + b"\x01" + b"\x01\x00" + grey[curve + 14 :]  # gamma 1
+    for name, profile in {"grey": grey, "linear": linear}.items():
+        Image.new("L", (4, 4)).save(tmp_path / f"{name}.png", icc_profile=profile)
+    assert count_image(tmp_path / "grey.png").colour == ""
+    (found,) = re.findall(r"up to (\d+) of 255 levels", count_image(tmp_path / "linear.png").colour)
+    levels = np.arange(15, 256, 15) / 255
+    assert int(found) == pytest.approx(255 * np.abs(1.055 * levels ** (1 / 2.4) - 0.055 - levels).max(), abs=1)
     Image.new("CMYK", (4, 4)).save(tmp_path / "inks.jpg", icc_profile=SRGB.replace(b"mntrRGB ", b"mntrCMYK"))
-    assert "CMYK" in count_image(tmp_path / "inks.jpg").colour
+    assert "an ICC profile of 'CMYK' colours" in count_image(tmp_path / "inks.jpg").colour
 
 
 def test_several_frames_are_refused(tmp_path):

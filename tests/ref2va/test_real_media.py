@@ -9,7 +9,7 @@ import soxr
 from media_makers import raw_row, write_rows
 from PIL import Image
 
-from muvap_assets.errors import Severity
+from muvap_assets.errors import Severity, errors_of
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ModelSizes
 from muvap_assets.ref2va.manifest import validate_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
@@ -89,7 +89,7 @@ def test_a_clip_without_sound_is_refused_as_target(folder):
     options = DatasetOptions(width=64, height=64, allow_outside=True)
     row = raw_row(target={"video": "bikes.mp4"}, references=[{"type": "video", "video": "bikes.mp4"}])
     report = validate_manifest(write_rows(folder / "train.jsonl", [row]), options)
-    assert [str(v.code) for v in report.violations] == ["target_audio_missing"]
+    assert [str(v.code) for v in errors_of(report.violations)] == ["target_audio_missing"]
 
 
 def test_sft_keeps_the_clips_own_geometry(folder):
