@@ -30,13 +30,13 @@ from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     MAX_SAMPLE_ID_CHARACTERS,
     FieldError,
+    check_ids,
     file_finding,
     is_no_record,
     parse_frame_rate,
     parse_labels,
     parse_sample_id,
     read_lines,
-    reject_duplicates,
     short,
 )
 from muvap_assets.errors import Severity, Violation, ViolationCode
@@ -76,9 +76,10 @@ def read_tsv(path: Path) -> ParsedManifest:
     """
     findings: list[Violation] = []
     rows: list[ClipRow] = []
+    ids: list[tuple[int, str]] = []
     row_count = 0
     try:
-        for number, record in _records(path, findings):
+        for number, record in _records(path, findings, ids):
             row_count += 1
             row = _parse_row(path.name, number, record, findings)
             if row is not None:
@@ -94,7 +95,7 @@ def read_tsv(path: Path) -> ParsedManifest:
             )
         )
     row_count += sum(map(is_no_record, findings))
-    rows, duplicates = reject_duplicates(path.name, rows)
+    repeated, about_ids = check_ids(path.name, ids)
     if not row_count and not findings:
         findings.append(
             file_finding(
@@ -105,12 +106,14 @@ def read_tsv(path: Path) -> ParsedManifest:
                 "Was the export cut short?",
             )
         )
-    ordered = sorted([*findings, *duplicates], key=lambda finding: finding.row or 0)
-    return ParsedManifest(path.name, tuple(rows), tuple(ordered), row_count)
+    ordered = sorted([*findings, *about_ids], key=lambda finding: finding.row or 0)
+    return ParsedManifest(
+        path.name, tuple(row for row in rows if row.sample_id not in repeated), tuple(ordered), row_count
+    )
 
 
-def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Each row with its line number; rows that are not even a record go to ``findings``."""
+def _records(path: Path, findings: list[Violation], ids: list[tuple[int, str]]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Each row with its line number; rows that are not even a record go to ``findings``, the id of each to ``ids``."""
     header: list[str] | None = None
     for number, fields in read_lines(path, findings):
         if header is None:
@@ -121,7 +124,10 @@ def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[
             findings.extend(problems)
             if any(problem.severity is Severity.ERROR for problem in problems):
                 return
-        elif len(fields) != len(header):
+            continue
+        record = dict(zip(header, fields, strict=False))
+        ids.append((number, record.get("sample_id", "").strip()[: MAX_SAMPLE_ID_CHARACTERS + 1]))
+        if len(fields) != len(header):
             findings.append(
                 file_finding(
                     path,
@@ -133,7 +139,7 @@ def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[
                 )
             )
         else:
-            yield number, dict(zip(header, fields, strict=True))
+            yield number, record
     if header is None:
         del findings[1:]
 
