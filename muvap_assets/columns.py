@@ -11,8 +11,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+BOOL, FLOAT, INT, TEXT = pa.bool_(), pa.float64(), pa.int64(), pa.string()
+"""The types most columns have; integers and floats of 64 bits."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(frozen=True, slots=True)
 class Column:
     """One column.
 
@@ -21,18 +24,18 @@ class Column:
         type: its Arrow type.
         description: what a value means, in a phrase.
         unit: of the values; empty where they have none.
+        constraints: what else holds of every value, each a short phrase.
         nullable: whether a value may be missing.
         unique: whether no two rows have the same value.
-        constraints: what else holds of every value, each a short phrase.
     """
 
     name: str
     type: pa.DataType
     description: str
     unit: str = ""
+    constraints: tuple[str, ...] = ()
     nullable: bool = False
     unique: bool = False
-    constraints: tuple[str, ...] = ()
 
 
 def described_field(column: Column) -> pa.Field:

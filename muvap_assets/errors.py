@@ -42,6 +42,7 @@ class ViolationCode(StrEnum):
     MANIFEST_EMPTY = "manifest_empty"
     SAMPLE_ID_INVALID = "sample_id_invalid"
     SAMPLE_ID_DUPLICATE = "sample_id_duplicate"
+    SAMPLE_ID_ALIKE = "sample_id_alike"
     PATH_INVALID = "path_invalid"
     SOURCE_FPS_INVALID = "source_fps_invalid"
     START_SEC_INVALID = "start_sec_invalid"

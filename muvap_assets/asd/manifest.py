@@ -113,7 +113,7 @@ def validate(
         if clip is not None and not errors_of(placed):
             clips.append(clip)
     clips, odd = _reject_odd_shapes(parsed.source, clips)
-    findings.extend(odd)
+    findings.extend([*odd, *_same_media(parsed.source, clips)])
     if not clips and not errors_of(findings):
         findings.append(no_clip_fault(parsed.source))
     findings.sort(key=lambda finding: finding.row or 0)
@@ -386,6 +386,25 @@ def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], 
         if (clip.face_height, clip.face_width) != (height, width)
     ]
     return [clip for clip in clips if (clip.face_height, clip.face_width) == (height, width)], odd
+
+
+def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Violation]:
+    """Clips that have the faces, the recording and the start of an earlier one, however their ids and paths differ."""
+    first_of: dict[Any, Clip] = {}
+    for clip in clips:
+        faces = clip.faces_fingerprint or (clip.visual_path, clip.boxes, clip.source_frames)
+        first = first_of.setdefault((faces, clip.recording_id, clip.start_sec), clip)
+        if first is not clip:
+            yield Violation(
+                code=ViolationCode.SHARED_MEDIA,
+                source=source,
+                row=clip.row,
+                sample_id=clip.sample_id,
+                found=f"the faces, the recording and the start of {first.sample_id!r} in row {first.row}",
+                required="each face track once",
+                hint="Accepted: it counts twice. Drop one of the rows if that is not meant.",
+                severity=Severity.WARNING,
+            )
 
 
 def _media_fault(error: MediaError, field: str, written: str) -> Violation:

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.contract import BOX_COLUMNS, MANIFEST_COLUMNS, Clip, TrackBoxes, VisualKind
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.columns import Column, described_field
+from muvap_assets.columns import BOOL, FLOAT, INT, TEXT, Column, described_field
 from muvap_assets.readback import reading
 
 MANIFEST_FILE = "manifest.parquet"
@@ -34,72 +34,38 @@ LOCATION_DEPENDENT = (TSV_FILE,)
 
 
 MANIFEST_TABLE = (
-    Column(name="row", type=pa.int64(), description="line of the source manifest", unique=True, constraints=("> 0",)),
-    Column(name="dataset", type=pa.string(), description="corpus name inside packs"),
-    Column(name="sample_id", type=pa.string(), description="stable, unique name of the face track", unique=True),
-    Column(name="recording_id", type=pa.string(), description="first 16 digits of the recording file's SHA-256"),
-    Column(name="audio_path", type=pa.string(), description="recording; absolute, or relative to the corpus root"),
-    Column(name="audio_sample_rate", type=pa.int32(), description="rate of a .npy waveform", unit="Hz", nullable=True),
-    Column(name="visual_path", type=pa.string(), description="faces; absolute, or relative to the corpus root"),
+    Column("row", INT, "line of the source manifest", constraints=("> 0",), unique=True),
+    Column("dataset", TEXT, "corpus name inside packs"),
+    Column("sample_id", TEXT, "stable, unique name of the face track", unique=True),
+    Column("recording_id", TEXT, "first 16 digits of the recording file's SHA-256"),
+    Column("audio_path", TEXT, "recording; absolute, or relative to the corpus root"),
+    Column("audio_sample_rate", pa.int32(), "rate of a .npy waveform", "Hz", nullable=True),
+    Column("visual_path", TEXT, "faces; absolute, or relative to the corpus root"),
+    Column("visual_kind", TEXT, "npy, jpeg_directory or video_boxes", constraints=(f"one of {', '.join(VisualKind)}",)),
+    Column("boxes_path", TEXT, "face boxes of a video; as visual_path", nullable=True),
+    Column("face_id", INT, "whose boxes", nullable=True),
+    Column("first_frame", INT, "frame of the video the clip starts at, from 0", constraints=(">= 0",), nullable=True),
+    Column("face_height", pa.int32(), "rows of a face", "px", ("> 0",)),
+    Column("face_width", pa.int32(), "columns of a face", "px", ("> 0",)),
+    Column("source_fps", FLOAT, "native rate of faces and labels, rounded", "Hz", ("> 0",)),
+    Column("source_fps_exact", TEXT, "the same as given"),
+    Column("source_frames", INT, "faces found in the media", "frames", ("as many as labels",)),
     Column(
-        name="visual_kind",
-        type=pa.string(),
-        description="npy, jpeg_directory or video_boxes",
-        constraints=(f"one of {', '.join(VisualKind)}",),
-    ),
-    Column(name="boxes_path", type=pa.string(), description="face boxes of a video; as visual_path", nullable=True),
-    Column(name="face_id", type=pa.int64(), description="whose boxes", nullable=True),
-    Column(
-        name="first_frame",
-        type=pa.int64(),
-        description="frame of the video the clip starts at, from 0",
-        nullable=True,
-        constraints=(">= 0",),
-    ),
-    Column(name="face_height", type=pa.int32(), description="rows of a face", unit="px", constraints=("> 0",)),
-    Column(name="face_width", type=pa.int32(), description="columns of a face", unit="px", constraints=("> 0",)),
-    Column(
-        name="source_fps",
-        type=pa.float64(),
-        description="native rate of faces and labels, rounded",
-        unit="Hz",
-        constraints=("> 0",),
-    ),
-    Column(name="source_fps_exact", type=pa.string(), description="the same as given"),
-    Column(
-        name="source_frames",
-        type=pa.int64(),
-        description="faces found in the media",
-        unit="frames",
-        constraints=("as many as labels",),
-    ),
-    Column(
-        name="labels",
-        type=pa.large_list(pa.field("item", pa.uint8(), False)),
-        description="1 where the face speaks, one a native frame",
+        "labels",
+        pa.large_list(pa.field("item", pa.uint8(), False)),
+        "1 where the face speaks, one a native frame",
         constraints=("0 or 1",),
     ),
-    Column(name="labels_known", type=pa.bool_(), description="false where the source holds filler"),
-    Column(
-        name="video_id",
-        type=pa.string(),
-        description="video the clip was cut from, where the corpus names it",
-        nullable=True,
-    ),
-    Column(name="faces_fingerprint", type=pa.string(), description="the same for the same face files", nullable=True),
-    Column(
-        name="start_sec",
-        type=pa.float64(),
-        description="start on the recording, rounded",
-        unit="s",
-        constraints=(">= 0",),
-    ),
-    Column(name="start_sec_exact", type=pa.string(), description="the same as a fraction"),
-    Column(name="recording_samples", type=pa.int64(), description="length of the recording at 16 kHz", unit="samples"),
-    Column(name="audio_samples", type=pa.int64(), description="samples at 16 kHz the faces cover", unit="samples"),
-    Column(name="padded_samples", type=pa.int64(), description="of these, past the recording's end", unit="samples"),
-    Column(name="license", type=pa.string(), description="as given", nullable=True),
-    Column(name="consent", type=pa.string(), description="as given", nullable=True),
+    Column("labels_known", BOOL, "false where the source holds filler"),
+    Column("video_id", TEXT, "video the clip was cut from, where the corpus names it", nullable=True),
+    Column("faces_fingerprint", TEXT, "the same for the same face files", nullable=True),
+    Column("start_sec", FLOAT, "start on the recording, rounded", "s", (">= 0",)),
+    Column("start_sec_exact", TEXT, "the same as a fraction"),
+    Column("recording_samples", INT, "length of the recording at 16 kHz", "samples"),
+    Column("audio_samples", INT, "samples at 16 kHz the faces cover", "samples"),
+    Column("padded_samples", INT, "of these, past the recording's end", "samples"),
+    Column("license", TEXT, "as given", nullable=True),
+    Column("consent", TEXT, "as given", nullable=True),
 )
 """The columns of ``manifest.parquet``."""
 

@@ -22,7 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from muvap_assets.columns import Column, plain_schema
+from muvap_assets.columns import INT, TEXT, Column, plain_schema
 from muvap_assets.errors import ConfigError, ViolationCode
 from muvap_assets.publish import VERSION_LENGTH
 from muvap_assets.ref2va.contract import (
@@ -111,24 +111,18 @@ class DatasetIndex:
 
 
 INDEX_TABLE = (
-    Column(name="path", type=pa.string(), description="the shard, below the dataset's root", unique=True),
-    Column(name="rows", type=pa.int64(), description="rows it holds", unit="rows", constraints=("1",)),
-    Column(name="bucket", type=pa.string(), description="width, height and frames of its target, as a name"),
-    Column(name="bytes", type=pa.int64(), description="size of the file", unit="bytes", constraints=("> 0",)),
-    Column(name="sha256", type=pa.string(), description="SHA-256 of the file"),
-    Column(name="id", type=pa.string(), description="the sample's name", unique=True),
-    Column(
-        name="num_frames",
-        type=pa.int64(),
-        description="frames of the target at 24 fps",
-        unit="frames",
-        constraints=("17 * n + 5",),
-    ),
-    Column(name="latent_frames", type=pa.int64(), description="latent frames of the target", unit="frames"),
-    Column(name="text_tokens", type=pa.int64(), description="tokens of the presentation", unit="tokens"),
-    Column(name="joint_length", type=pa.int64(), description="rows of the joint sequence", unit="rows"),
-    Column(name="audio_latents", type=pa.int64(), description="audio latents of the target, a channel"),
-    Column(name="references", type=pa.list_(REFERENCE_TYPE), description="latent geometry of each reference, in order"),
+    Column("path", TEXT, "the shard, below the dataset's root", unique=True),
+    Column("rows", INT, "rows it holds", "rows", ("1",)),
+    Column("bucket", TEXT, "width, height and frames of its target, as a name"),
+    Column("bytes", INT, "size of the file", "bytes", ("> 0",)),
+    Column("sha256", TEXT, "SHA-256 of the file"),
+    Column("id", TEXT, "the sample's name", unique=True),
+    Column("num_frames", INT, "frames of the target at 24 fps", "frames", ("17 * n + 5",)),
+    Column("latent_frames", INT, "latent frames of the target", "frames"),
+    Column("text_tokens", INT, "tokens of the presentation", "tokens"),
+    Column("joint_length", INT, "rows of the joint sequence", "rows"),
+    Column("audio_latents", INT, "audio latents of the target, a channel"),
+    Column("references", pa.list_(REFERENCE_TYPE), "latent geometry of each reference, in order"),
 )
 """The columns of ``index.arrow``: one a field of :class:`IndexedRow`."""
 

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.columns import Column, plain_schema
+from muvap_assets.columns import BOOL, FLOAT, INT, TEXT, Column, plain_schema
 from muvap_assets.errors import FormatError, Violation, count_by_code
 from muvap_assets.publish import read_violations, write_json, write_violations
 from muvap_assets.readback import reading
@@ -62,61 +62,42 @@ _LATENTS = pa.struct(
 
 def _count(name: str, description: str, unit: str = "", constraint: str = ">= 0", nullable: bool = True) -> Column:
     limits = (constraint,) if constraint else ()
-    return Column(name=name, type=pa.int64(), description=description, unit=unit, nullable=nullable, constraints=limits)
+    return Column(name, INT, description, unit, limits, nullable=nullable)
 
 
 MANIFEST_TABLE = (
     _count("row", "line or position of the source manifest, from 1", constraint="> 0", nullable=False),
-    Column(name="id", type=pa.string(), description="the sample's name"),
-    Column(name="admitted", type=pa.bool_(), description="whether the row will be encoded"),
-    Column(name="target_video", type=pa.string(), description="target video, as the source manifest has it"),
-    Column(name="caption", type=pa.string(), description="text the target was made for"),
-    Column(name="references", type=_list(_REFERENCE), description="references in their order, as written"),
+    Column("id", TEXT, "the sample's name"),
+    Column("admitted", BOOL, "whether the row will be encoded"),
+    Column("target_video", TEXT, "target video, as the source manifest has it"),
+    Column("caption", TEXT, "text the target was made for"),
+    Column("references", _list(_REFERENCE), "references in their order, as written"),
+    Column("target_geometry", _GEOMETRY, "canvas and frames the row asks for itself", nullable=True),
     Column(
-        name="target_geometry", type=_GEOMETRY, description="canvas and frames the row asks for itself", nullable=True
-    ),
-    Column(
-        name="geometry",
-        type=_GEOMETRY,
-        description="canvas in pixels and frames at 24 fps, as the row will be encoded",
-        nullable=True,
+        "geometry",
+        _GEOMETRY,
+        "canvas in pixels and frames at 24 fps, as the row will be encoded",
         constraints=("sides multiples of 32, num_frames 17 * n + 5",),
+        nullable=True,
     ),
-    Column(name="bucket", type=pa.string(), description="the geometry's name", nullable=True),
+    Column("bucket", TEXT, "the geometry's name", nullable=True),
     _count("source_frames", "frames of the target video that decode", "frames"),
-    Column(name="source_fps", type=pa.string(), description="its declared rate, exactly", unit="Hz", nullable=True),
+    Column("source_fps", TEXT, "its declared rate, exactly", "Hz", nullable=True),
     _count("source_width", "its width as displayed", "px"),
     _count("source_height", "its height as displayed", "px"),
     _count("source_quarter_turns", "quarter turns its container asks for", constraint="0 to 3"),
-    Column(name="source_duration_sec", type=pa.float64(), description="its duration", unit="s", nullable=True),
+    Column("source_duration_sec", FLOAT, "its duration", "s", nullable=True),
     _count("frames_at_24", "frames it fills at 24 fps", "frames"),
     _count("longest_valid_frames", "the longest 17 * n + 5 of these", "frames"),
-    Column(name="audio_present", type=pa.bool_(), description="whether it has sound"),
+    Column("audio_present", BOOL, "whether it has sound"),
     _count("audio_rate_hz", "native rate of its sound", "Hz", "> 0"),
     _count("audio_channels", "native channels of its sound", constraint="> 0"),
-    Column(
-        name="audio_offset_sec",
-        type=pa.float64(),
-        description="how much later than the first frame its sound starts",
-        unit="s",
-        nullable=True,
-    ),
+    Column("audio_offset_sec", FLOAT, "how much later than the first frame its sound starts", "s", nullable=True),
     _count("audio_samples", "its samples at 32 kHz, from the first frame on", "samples"),
     _count("audio_samples_required", "samples at 32 kHz that its geometry needs", "samples"),
-    Column(
-        name="reference_latents",
-        type=_list(_LATENTS),
-        description="latent geometry of each reference",
-        nullable=True,
-    ),
+    Column("reference_latents", _list(_LATENTS), "latent geometry of each reference", nullable=True),
     _count("presentation_tokens", "tokens the conditioner is shown", "tokens"),
-    Column(
-        name="reference_tokens",
-        type=_list(pa.int64()),
-        description="of these, the tokens of each reference",
-        unit="tokens",
-        nullable=True,
-    ),
+    Column("reference_tokens", _list(pa.int64()), "of these, the tokens of each reference", "tokens", nullable=True),
     _count("sequence_length", "rows of the joint sequence", "rows"),
     _count("capacity", "the sequence length padded to a multiple of 256", "rows", "multiple of 256"),
     _count("estimated_bytes", "about what the row's tensors take on disk", "bytes"),

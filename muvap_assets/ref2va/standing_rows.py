@@ -11,9 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import pyarrow as pa
-
-from muvap_assets.columns import Column
+from muvap_assets.columns import INT, TEXT, Column
 from muvap_assets.errors import Violation, ViolationCode
 from muvap_assets.publish import CheckOutcome, read_violations, write_json
 from muvap_assets.readback import reading
@@ -58,15 +56,13 @@ class StandingRow:
 
 
 STANDING_TABLE = (
-    Column(name="id", type=pa.string(), description="the sample's name", unique=True),
-    Column(
-        name="row", type=pa.int64(), description="line or position of the source manifest, from 1", constraints=("> 0",)
-    ),
-    Column(name="key", type=pa.string(), description="digest of all the row is made from; its name in the row store"),
-    Column(name="sha256", type=pa.string(), description="SHA-256 of the row's file"),
-    Column(name="bucket", type=pa.string(), description="width, height and frames of its target, as a name"),
-    Column(name="text_tokens", type=pa.int64(), description="tokens of the presentation", unit="tokens"),
-    Column(name="sequence_length", type=pa.int64(), description="rows of the joint sequence", unit="rows"),
+    Column("id", TEXT, "the sample's name", unique=True),
+    Column("row", INT, "line or position of the source manifest, from 1", constraints=("> 0",)),
+    Column("key", TEXT, "digest of all the row is made from; its name in the row store"),
+    Column("sha256", TEXT, "SHA-256 of the row's file"),
+    Column("bucket", TEXT, "width, height and frames of its target, as a name"),
+    Column("text_tokens", INT, "tokens of the presentation", "tokens"),
+    Column("sequence_length", INT, "rows of the joint sequence", "rows"),
 )
 """The columns of ``rows.json``: one a field of :class:`StandingRow`, in its order."""
 

@@ -555,6 +555,20 @@ def test_a14_two_entities_that_become_one_path_are_both_refused(tmp_path):
     assert not report.clips
 
 
+def test_a_duplicate_of_a_broken_loader_row_is_a_duplicate_all_the_same(one):
+    line_of = one.loader.read_text()
+    for broken in (
+        line_of.replace("\t25\t25", "\t25\tfast"),
+        line_of.replace("\t25\t25", "\t24\t25"),
+        ENTITY + "\t25\n",
+    ):
+        one.loader.write_text(broken + line_of)
+        report = judged(ava(one), Policy(on_violation="quarantine", max_rejected_share=1))
+        assert not report.clips
+        duplicates = [(v.row, v.found) for v in report.violations if v.code is V.SAMPLE_ID_DUPLICATE]
+        assert duplicates == [(1, "also in row 2"), (2, "also in row 1")]
+
+
 # --- without folders of videos, as the converters of ASC and UniTalk leave it ---------------------------------------------
 
 

@@ -324,6 +324,38 @@ def test_a45_a_lossy_recording_is_refused_and_told_what_to_do(corpus):
     assert "WAV" in report.violations[0].message()
 
 
+@pytest.mark.parametrize(
+    ("field", "other", "same"),
+    [
+        (None, None, True),
+        ("visual_path", "faces of other names", True),
+        ("audio_path", "copy of the recording", True),
+        ("start_sec", "0.04", False),
+        ("visual_path", "other faces", False),
+        ("audio_path", "other recording", False),
+    ],
+)
+def test_two_ids_on_the_same_faces_sound_and_start_are_a_warning_whatever_they_are_named(corpus, field, other, same):
+    fields = {
+        "visual_path": corpus.faces("faces.npy"),
+        "audio_path": corpus.wav("rec.wav", 32_000),
+        "start_sec": "0",
+    }
+    corpus.row("first", **fields)
+    made = {
+        "faces of other names": lambda: corpus.faces("again.npy"),
+        "copy of the recording": lambda: corpus.wav("again.wav", 32_000),
+        "other faces": lambda: corpus.faces("other.npy", shape=(8, 8), first=1),
+        "other recording": lambda: corpus.wav("other.wav", 32_001),
+    }
+    corpus.row("second", **{**fields, **({field: made[other]() if other in made else other} if field else {})})
+    report = check(corpus)
+    assert [clip.sample_id for clip in report.clips] == ["first", "second"]
+    told = [(v.sample_id, v.code, v.severity, v.found) for v in report.violations]
+    found = "the faces, the recording and the start of 'first' in row 2"
+    assert told == ([("second", ViolationCode.SHARED_MEDIA, Severity.WARNING, found)] if same else [])
+
+
 # ---- which stream, which channel
 
 

@@ -320,3 +320,54 @@ def test_a_manifest_that_is_not_there_is_a_finding_and_no_traceback(tmp_path):
 def test_license_and_consent_are_carried_through(tmp_path):
     parsed = parse(tmp_path, row() + "\tCC-BY-4.0\tform-7", header=HEADER + "\tlicense\tconsent")
     assert (parsed.rows[0].license, parsed.rows[0].consent) == ("CC-BY-4.0", "form-7")
+
+
+# --- ids that occur twice, or nearly ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [row(source_fps="fast"), row(labels="[2]"), row().rpartition("\t")[0], row(audio_path=" ", start_sec="-1")],
+    ids=["rate", "labels", "a field less", "two faults"],
+)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_duplicate_of_a_broken_row_is_a_duplicate_all_the_same(tmp_path, broken, first):
+    parsed = parse(tmp_path, *([broken, row()] if first else [row(), broken]), row(sample_id="other"))
+    assert [clip.sample_id for clip in parsed.rows] == ["other"]
+    duplicates = [(v.row, v.found) for v in parsed.violations if v.code is ViolationCode.SAMPLE_ID_DUPLICATE]
+    assert duplicates == [(2, "also in row 3"), (3, "also in row 2")]
+    assert parsed.row_count == 3
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Anna", "anna"),
+        ("caf\u00e9", "cafe\u0301"),  # composed, decomposed
+        ("CAF\u00c9", "cafe\u0301"),
+        ("\uff21\uff11", "a1"),  # full width
+        ("stra\u00dfe", "STRASSE"),
+    ],
+)
+def test_ids_that_differ_only_by_case_or_unicode_form_are_a_warning_and_both_are_kept(tmp_path, first, second):
+    parsed = parse(tmp_path, row(sample_id=first), row(sample_id="other"), row(sample_id=second))
+    assert [clip.sample_id for clip in parsed.rows] == [first, "other", second]
+    (warning,) = parsed.violations
+    assert (warning.code, warning.severity) == (ViolationCode.SAMPLE_ID_ALIKE, Severity.WARNING)
+    assert (warning.row, warning.sample_id) == (4, second)
+    assert warning.found == f"{second!a} differs from {first!a} in row 2 only by case or Unicode form"
+
+
+def test_ids_that_differ_in_more_are_no_finding(tmp_path):
+    ids = ["a:1", "a_1", "a 1", "\u00e9", "e", "\u00df", "s"]
+    assert not parse(tmp_path, *(row(sample_id=each) for each in ids)).violations
+
+
+def test_a_text_that_is_no_id_is_not_compared(tmp_path):
+    parsed = parse(tmp_path, *[row(sample_id="a" * 501)] * 2, *[row(sample_id=" ")] * 2)
+    assert codes(parsed) == [ViolationCode.SAMPLE_ID_INVALID] * 4
+
+
+def test_of_very_many_rows_of_one_id_each_names_five_others_and_how_many_more(tmp_path):
+    found = [violation.found for violation in parse(tmp_path, *[row()] * 20).violations]
+    assert (found[0], found[19]) == ("also in row 3, 4, 5, 6, 7 and 14 more", "also in row 2, 3, 4, 5, 6 and 14 more")

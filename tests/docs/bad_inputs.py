@@ -91,6 +91,7 @@ def rows_of_a_tsv(folder: Path) -> Findings:
     corpus.row("odd_array_rate", audio_sample_rate="fast")
     corpus.row("odd_known", labels_known="maybe")
     corpus.row("remark", notes="nice one")
+    corpus.row("Remark")
     return judged_tsv(corpus)
 
 

@@ -6,8 +6,9 @@ import codecs
 import csv
 import json
 import re
+import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
 from threading import Lock
@@ -16,7 +17,6 @@ from typing import NoReturn
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.contract import ClipRow
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
 from muvap_assets.text_lines import LineTooLong, WholeLines
@@ -29,6 +29,7 @@ MAX_ROW_CHARACTERS = 2 * MAX_FIELD_CHARACTERS
 
 MAX_SAMPLE_ID_CHARACTERS = 500
 _FIRST_BYTES = 4096
+_ROWS_SHOWN = 5
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID})
 _NAMES = {"\t": "tabs", ",": "commas"}
@@ -62,12 +63,12 @@ class FieldError(Exception):
 
 
 def read_lines(
-    path: Path, findings: list[Violation], delimiter: str = "\t", limit: int = MAX_ROW_CHARACTERS
+    path: Path, findings: list[Violation], delimiter: str = "\t", limit: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
     """Each non-blank line, split and unquoted, with its number; those that are no row go to ``findings``, one a line.
 
-    After a line of more than ``limit`` characters nothing is read. A file in UTF-16 or UTF-32 is one finding, and no line of
-    it is read.
+    After a line of more than ``limit`` characters, :data:`MAX_ROW_CHARACTERS` where it is not given, nothing is read. A file
+    in UTF-16 or UTF-32 is one finding, and no line of it is read.
 
     A row is a line: a field in quotes does not go on in the next one. Read across lines, a stray quotation mark would take
     every row up to the next stray one with it.
@@ -80,7 +81,7 @@ def read_lines(
         findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, f"this is {encoding}", "UTF-8", hint))
         return
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        lines = enumerate(WholeLines(stream, limit), 1)
+        lines = enumerate(WholeLines(stream, limit or MAX_ROW_CHARACTERS), 1)
         number = 0
         while True:
             try:
@@ -143,7 +144,7 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
         FieldError: it is empty, too long, or holds control characters.
     """
     text = text.strip()
-    if not text or len(text) > MAX_SAMPLE_ID_CHARACTERS or CONTROL_CHARACTER.search(text):
+    if not _is_sample_id(text):
         raise FieldError(
             ViolationCode.SAMPLE_ID_INVALID,
             field,
@@ -152,6 +153,10 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
             hint="Give each face track a stable, unique name.",
         )
     return text
+
+
+def _is_sample_id(text: str) -> bool:
+    return 0 < len(text) <= MAX_SAMPLE_ID_CHARACTERS and not CONTROL_CHARACTER.search(text)
 
 
 def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:
@@ -211,26 +216,65 @@ def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArra
     return np.array(values, dtype=np.uint8), float in types
 
 
-def reject_duplicates(source: str, rows: list[ClipRow]) -> tuple[list[ClipRow], list[Violation]]:
-    """Rows whose id occurs once; the others are all refused, since nobody can say which of them is meant."""
-    by_id = defaultdict(list)
-    for row in rows:
-        by_id[row.sample_id].append(row.row)
+def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[str], list[Violation]]:
+    """Which ids occur more than once, and the findings about ids.
+
+    Rows of one id are all refused, since nobody can say which of them is meant. An id that differs from an earlier one only
+    by case or by Unicode form is a warning: file systems and tables may take the two for one.
+
+    Args:
+        source: the name of the file.
+        ids: row and id of each row, also of rows that have other faults; text that is no id is passed over.
+    """
+    rows_of: dict[str, list[int]] = defaultdict(list)
+    for row, text in ids:
+        if _is_sample_id(text):
+            rows_of[text].append(row)
     violations = [
         Violation(
             code=ViolationCode.SAMPLE_ID_DUPLICATE,
             source=source,
-            row=row.row,
-            sample_id=row.sample_id,
+            row=row,
+            sample_id=sample_id,
             field="sample_id",
-            found=f"also in row {', '.join(str(other) for other in by_id[row.sample_id] if other != row.row)}",
+            found=f"also in row {_others(rows, row)}",
             required="an id that occurs once",
             hint="Rename or drop the others.",
         )
+        for sample_id, rows in rows_of.items()
+        if len(rows) > 1
         for row in rows
-        if len(by_id[row.sample_id]) > 1
     ]
-    return [row for row in rows if len(by_id[row.sample_id]) == 1], violations
+    first_of: dict[str, str] = {}
+    for sample_id, rows in rows_of.items():
+        first = first_of.setdefault(_folded(sample_id), sample_id)
+        if first != sample_id:
+            violations.append(
+                Violation(
+                    code=ViolationCode.SAMPLE_ID_ALIKE,
+                    source=source,
+                    row=rows[0],
+                    sample_id=sample_id,
+                    field="sample_id",
+                    found=f"{sample_id!a} differs from {first!a} in row {rows_of[first][0]} only by case or Unicode form",
+                    required="ids that differ in more",
+                    hint="Accepted as two tracks: rename one if they are, drop one if not.",
+                    severity=Severity.WARNING,
+                )
+            )
+    return frozenset(sample_id for sample_id, rows in rows_of.items() if len(rows) > 1), violations
+
+
+def _others(rows: Sequence[int], row: int) -> str:
+    others = [str(other) for other in rows[: _ROWS_SHOWN + 1] if other != row][:_ROWS_SHOWN]
+    more = f" and {len(rows) - 1 - len(others)} more" if len(rows) - 1 > len(others) else ""
+    return ", ".join(others) + more
+
+
+def _folded(sample_id: str) -> str:
+    if sample_id.isascii():
+        return sample_id.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", sample_id).casefold())
 
 
 def file_finding(

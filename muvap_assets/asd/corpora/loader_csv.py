@@ -28,14 +28,15 @@ from muvap_assets.asd.corpora.crop_tree import CropTree, Found, is_folder_name, 
 from muvap_assets.asd.corpora.entry import CorpusEntry
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
+    MAX_SAMPLE_ID_CHARACTERS,
     FieldError,
+    check_ids,
     file_finding,
     is_no_record,
     parse_frame_rate,
     parse_labels,
     parse_sample_id,
     read_lines,
-    reject_duplicates,
     short,
 )
 from muvap_assets.asd.timeline import FrameRate
@@ -199,15 +200,16 @@ class _Reader:
         self.written_faces, self.written_audio = self._written(self.faces.folder), self._written(self.audio.folder)
         self.original: OriginalCsv | None = None
         self.inaudible = 0
+        self.ids: list[tuple[int, str]] = []
         self.flat: Counter[str] = Counter()
 
     def read(self) -> ParsedManifest:
         rows, row_count = self._rows_of_file()
         self._read_original({row.entity_id for row in rows})
         kept = [row for row in map(self._resolve, rows) if row is not None] if self._folders_stand() else []
-        kept, duplicates = reject_duplicates(self.source, kept)
-        self.findings += duplicates
-        kept = self._reject_shared_paths(kept)
+        repeated, about_ids = check_ids(self.source, self.ids)
+        self.findings += about_ids
+        kept = self._reject_shared_paths([row for row in kept if row.sample_id not in repeated])
         order = sorted(self.findings, key=lambda finding: finding.row or 0)
         return ParsedManifest(self.source, tuple(kept), tuple(order), row_count, self._notes(kept))
 
@@ -250,6 +252,7 @@ class _Reader:
         )
 
     def _row(self, number: int, fields: list[str]) -> _LoaderRow | None:
+        self.ids.append((number, fields[0].strip()[: MAX_SAMPLE_ID_CHARACTERS + 1]))
         name = CONTROL_CHARACTER.sub("?", fields[0].strip()) or None
         faults = []
         if len(fields) not in (4, 5):

@@ -30,13 +30,13 @@ from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     MAX_SAMPLE_ID_CHARACTERS,
     FieldError,
+    check_ids,
     file_finding,
     is_no_record,
     parse_frame_rate,
     parse_labels,
     parse_sample_id,
     read_lines,
-    reject_duplicates,
     short,
 )
 from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
@@ -83,9 +83,10 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
     """
     findings: list[Violation] = []
     rows: list[ClipRow] = []
+    ids: list[tuple[int, str]] = []
     row_count = 0
     try:
-        for number, record in _records(path, findings):
+        for number, record in _records(path, findings, ids):
             row_count += 1
             if audio_sample_rate is not None and _is_array(record) and not record.get("audio_sample_rate", "").strip():
                 record["audio_sample_rate"] = str(audio_sample_rate)
@@ -103,7 +104,7 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
             )
         )
     row_count += sum(map(is_no_record, findings))
-    rows, duplicates = reject_duplicates(path.name, rows)
+    repeated, about_ids = check_ids(path.name, ids)
     if not row_count and not findings:
         findings.append(
             file_finding(
@@ -114,12 +115,14 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
                 "Was the export cut short?",
             )
         )
-    ordered = sorted([*findings, *duplicates], key=lambda finding: finding.row or 0)
-    return ParsedManifest(path.name, tuple(rows), tuple(ordered), row_count)
+    ordered = sorted([*findings, *about_ids], key=lambda finding: finding.row or 0)
+    return ParsedManifest(
+        path.name, tuple(row for row in rows if row.sample_id not in repeated), tuple(ordered), row_count
+    )
 
 
-def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Each row with its line number; rows that are not even a record go to ``findings``."""
+def _records(path: Path, findings: list[Violation], ids: list[tuple[int, str]]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Each row with its line number; rows that are not even a record go to ``findings``, the id of each to ``ids``."""
     header: list[str] | None = None
     for number, fields in read_lines(path, findings):
         if header is None:
@@ -130,7 +133,10 @@ def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[
             findings.extend(problems)
             if any(problem.severity is Severity.ERROR for problem in problems):
                 return
-        elif len(fields) != len(header):
+            continue
+        record = dict(zip(header, fields, strict=False))
+        ids.append((number, record.get("sample_id", "").strip()[: MAX_SAMPLE_ID_CHARACTERS + 1]))
+        if len(fields) != len(header):
             findings.append(
                 file_finding(
                     path,
@@ -142,7 +148,7 @@ def _records(path: Path, findings: list[Violation]) -> Iterator[tuple[int, dict[
                 )
             )
         else:
-            yield number, dict(zip(header, fields, strict=True))
+            yield number, record
     if header is None:
         del findings[1:]
 
