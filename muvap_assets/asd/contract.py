@@ -65,7 +65,8 @@ class Policy:
     """How strictly a corpus is held to the contract. Shares are fractions of one.
 
     ``max_missing_audio_share``: a clip's audio may end this much of the clip early; the rest is silence and reported.
-    ``max_rejected_share``: with ``quarantine``, more rejected rows than this fail the manifest all the same.
+    ``max_rejected_share``: with ``quarantine``, more rejected rows than this fail the manifest all the same, and together
+    with the tracks whose pictures do not decode the pack.
     ``max_silent_share``: more silent recordings than this fail the loudness index.
     """
 

@@ -47,11 +47,11 @@ def corpus_of(manifest: Path, name: str | None, options: dict[str, Any]) -> Any:
     return Corpus(name=name, source=source, dataset=name, policy=policy, **options)
 
 
-def validate_tsv(file: Path, *, as_json: bool, **options: Any) -> int:
+def validate_tsv(file: Path, *, as_json: bool, deep: bool, **options: Any) -> int:
     """Print the verdict on a canonical TSV; the exit code."""
     from muvap_assets.asd.line import validate_corpus
 
-    report = validate_corpus(corpus_of(file, None, options), progress("validate"))
+    report = validate_corpus(corpus_of(file, None, options), progress("validate"), deep)
     if as_json:
         verdict = {
             "source": report.source,

@@ -74,12 +74,13 @@ def main() -> None:
 @main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the whole verdict as one JSON object.")
+@click.option("--deep", is_flag=True, help="TSV: read and decode every face too, which takes as long as packing does.")
 @asd.policy_options
 @click.option(
     "--checkpoint", type=_FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor."
 )
 @ref2va.dataset_options
-def validate(file: Path, as_json: bool, **options: Any) -> None:
+def validate(file: Path, as_json: bool, deep: bool, **options: Any) -> None:
     """Check a manifest and its media; nothing is written.
 
     FILE is the canonical TSV of an active-speaker corpus, or JSON or JSON Lines of a ref2va dataset. Exits 0 where it would be
@@ -87,8 +88,10 @@ def validate(file: Path, as_json: bool, **options: Any) -> None:
     """
     of_ref2va = {name: options.pop(name) for name in ("checkpoint", *ref2va.DATASET_OPTIONS)}
     if file.suffix.lower() in ref2va.SUFFIXES:
+        if deep:
+            raise click.UsageError(f"--deep is for a TSV, and {file.name} is a raw manifest. Leave it out.")
         sys.exit(ref2va.validate_ref2va(file, as_json=as_json, **of_ref2va))
-    sys.exit(asd.validate_tsv(file, as_json=as_json, **options))
+    sys.exit(asd.validate_tsv(file, as_json=as_json, deep=deep, **options))
 
 
 @main.command()
