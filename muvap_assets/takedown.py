@@ -27,12 +27,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.corpora.tsv import read_tsv
-from muvap_assets.asd.manifest_files import TSV_FILE
+from muvap_assets.asd.manifest_files import TSV_FILE, VIOLATIONS_FILE
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.media.audio import ID_LENGTH
-from muvap_assets.publish import current_version
+from muvap_assets.publish import current_version, read_violations
+from muvap_assets.readback import reading
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.line import media_cache
 from muvap_assets.ref2va.manifest_files import read_manifest
@@ -179,6 +180,7 @@ def _rows_in(
         for key, row in read_rows(folder).items()
         if key in takedown.samples or str(row.get("recording_id"))[:ID_LENGTH] in recordings
     ]
+    found += sorted(_set_aside(folder) & takedown.samples)
     if takedown.media and kind == "asd/manifest":
         found += _clips_with_faces(folder, takedown.media)
     if takedown.media and kind == "ref2va/manifest":
@@ -188,6 +190,13 @@ def _rows_in(
             artifact, folder, takedown.media, source.parent if source else None, {} if is_current else seen
         )
     return list(dict.fromkeys(found))
+
+
+def _set_aside(folder: Path) -> set[str]:
+    """Samples that a version lists in its findings: what is said of them is kept although their rows are not."""
+    path = folder / VIOLATIONS_FILE
+    with reading(path, "one finding a line", "It is damaged: remove the version."):
+        return {each.sample_id for each in read_violations(path) if each.sample_id} if path.is_file() else set()
 
 
 def _clips_with_faces(folder: Path, media: frozenset[str]) -> Iterator[str]:
@@ -245,7 +254,7 @@ def _downstream(
             folder = artifact.version(version.version)
             if folder in known or not _made_from(layout, artifact, dataset, folder, known):
                 continue
-            rows = tuple(key for key in read_rows(folder) if key in ids)
+            rows = tuple(key for key in dict.fromkeys([*read_rows(folder), *sorted(_set_aside(folder))]) if key in ids)
             if rows:
                 yield Holding(artifact, version.version, rows)
 

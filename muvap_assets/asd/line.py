@@ -21,12 +21,15 @@ from muvap_assets.asd.loudness import (
     verify_loudness_index,
 )
 from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
-from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
-from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, read_manifest, read_notes
+from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, blocking_violations, verify_manifest
+from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, read_manifest, read_notes, read_row_count
 from muvap_assets.asd.packs.reuse import Reuse
+from muvap_assets.asd.packs.set_aside import read_set_aside, without_set_aside
 from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
+from muvap_assets.asd.policy import OnViolation
 from muvap_assets.asd.timeline import MODEL_FPS
+from muvap_assets.errors import ValidationError
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import (
@@ -44,10 +47,15 @@ from muvap_assets.storage.digests import file_sha256
 REUSE_FILE = "reuse.json"
 
 
-def validate_corpus(corpus: Corpus, progress: Progress = no_progress) -> ManifestReport:
-    """The verdict on a corpus, nothing written."""
+def validate_corpus(corpus: Corpus, progress: Progress = no_progress, deep: bool = False) -> ManifestReport:
+    """The verdict on a corpus, nothing written; with ``deep`` after decoding every face."""
     return validate(
-        corpus.source.read(), root=corpus.root, dataset=corpus.dataset, policy=corpus.policy, progress=progress
+        corpus.source.read(),
+        root=corpus.root,
+        dataset=corpus.dataset,
+        policy=corpus.policy,
+        deep=deep,
+        progress=progress,
     )
 
 
@@ -110,17 +118,18 @@ def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_
 def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:
     """Pack every clip of the current manifest and publish the shards.
 
-    Tracks that are unchanged since the current pack are copied from it; the artifact's reports say how many.
+    Tracks that are unchanged since the current pack are copied from it; the artifact's reports say how many. With
+    ``quarantine`` tracks with pictures that do not decode are left out and listed; the value is the clips that were packed.
 
     Raises:
         StaleInputError: manifest or loudness index is missing, or the index was built from another manifest.
-        ValidationError: media cannot be decoded; all of them are named.
+        ValidationError: media cannot be decoded, and the policy does not let them be left out; all of them are named.
     """
     manifest = require_current(layout.asd_manifest(corpus.name))
     index_artifact = layout.asd_loudness_index(corpus.name)
     index = require_current(index_artifact)
     require_pinned(index_artifact, inputs=read_inputs(index.path), name="asd/manifest", required=manifest.version)
-    clips = read_manifest(manifest.path)
+    clips, rows = read_manifest(manifest.path), read_row_count(manifest.path)
     artifact = layout.asd_packed_shards(corpus.name)
 
     def attempt(reuse: Reuse) -> Outcome[list[Clip]]:
@@ -134,14 +143,19 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
                 notes=read_notes(manifest.path),
                 shard_bytes=corpus.shard_bytes,
                 reuse=reuse,
+                quarantine=corpus.policy.on_violation is OnViolation.QUARANTINE,
                 progress=progress,
             )
+            bad = read_set_aside(folder)
+            kept = without_set_aside(clips, bad)
+            if blocking := blocking_violations(bad, rows, len(kept), corpus.policy):
+                raise ValidationError("packed shards", blocking)
             artifact.reports.mkdir(parents=True, exist_ok=True)
             write_json(artifact.reports / REUSE_FILE, asdict(reuse.report))
-            return clips
+            return kept
 
         return run_checked(
-            artifact, build=build, check=lambda folder, clips: verify_pack(folder, clips), declared=PACK_CHECKS
+            artifact, build=build, check=lambda folder, _: verify_pack(folder, clips), declared=PACK_CHECKS
         )
 
     reuse = _earlier_pack(layout, corpus)

@@ -12,7 +12,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -39,12 +39,13 @@ from muvap_assets.asd.manifest_files import (
     write_rows,
     write_tsv,
 )
+from muvap_assets.asd.packs.face_writer import decode_faults
 from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import usual_rates
 from muvap_assets.asd.video_rows import open_video_rows
 from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
 from muvap_assets.media.audio import AudioProbe, probe_audio, scale_fault
-from muvap_assets.media.faces import list_frames, open_npy_faces
+from muvap_assets.media.faces import list_frames, load_decoder, not_jpeg, open_npy_faces
 from muvap_assets.media.sound import SoundChoice, SoundNote
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_json, write_violations
@@ -83,12 +84,19 @@ class ManifestReport:
 
 
 def validate(
-    parsed: ParsedManifest, *, root: Path, dataset: str, policy: Policy, progress: Progress = no_progress
+    parsed: ParsedManifest,
+    *,
+    root: Path,
+    dataset: str,
+    policy: Policy,
+    deep: bool = False,
+    progress: Progress = no_progress,
 ) -> ManifestReport:
     """Open the media of every row and hold it to the contract.
 
-    Each recording is decoded once however many rows name it, each face source is opened once. Never raises for what the
-    media hold: everything wrong is in the report, together.
+    Each recording is decoded once however many rows name it, each face source is opened once; of a JPEG the first bytes are
+    read. With ``deep`` every face is read and decoded as well, as packing does it. Never raises for what the media hold:
+    everything wrong is in the report, together.
     """
     findings = list(parsed.violations)
     from_videos = open_video_rows(parsed.rows, root, progress)  # first: it loads the decoder that both need
@@ -113,7 +121,11 @@ def validate(
         if clip is not None and not errors_of(placed):
             clips.append(clip)
     clips, odd = _reject_odd_shapes(parsed.source, clips)
-    findings.extend([*odd, *_same_media(parsed.source, clips)])
+    findings.extend(odd)
+    if deep:
+        clips, undecodable = _reject_undecodable(parsed.source, clips, root, progress)
+        findings.extend(undecodable)
+    findings.extend(_same_media(parsed.source, clips))
     if not clips and not errors_of(findings):
         findings.append(no_clip_fault(parsed.source))
     findings.sort(key=lambda finding: finding.row or 0)
@@ -260,6 +272,8 @@ def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation
         except MediaError as error:
             return None, [_media_fault(error, "visual_path", row.visual_path)]
     names, errors, fingerprint = list_frames(path)
+    if not errors and (other := not_jpeg(path, names)):
+        errors = (other,)
     if errors:
         return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
     return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), check_frame_times(row, names)
@@ -405,6 +419,22 @@ def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Violation]:
                 hint="Accepted: it counts twice. Drop one of the rows if that is not meant.",
                 severity=Severity.WARNING,
             )
+
+
+def _reject_undecodable(
+    source: str, clips: Sequence[Clip], root: Path, progress: Progress
+) -> tuple[list[Clip], list[Violation]]:
+    """Read and decode the faces of every clip, from all cores."""
+    load_decoder()
+    kept, found = list[Clip](), list[Violation]()
+    with thread_pool(os.cpu_count()) as pool:
+        results = pool.map(lambda clip: decode_faults(clip, root), clips)
+        for done, (clip, faults) in enumerate(zip(clips, results, strict=True), 1):
+            progress(done, len(clips), clip.sample_id)
+            found.extend(replace(fault, source=source) for fault in faults)
+            if not faults:
+                kept.append(clip)
+    return kept, found
 
 
 def _media_fault(error: MediaError, field: str, written: str) -> Violation:

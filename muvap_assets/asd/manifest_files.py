@@ -173,6 +173,16 @@ def read_notes(folder: Path) -> dict[str, Any]:
         return dict(provenance.get("corpus", {}))
 
 
+def read_row_count(folder: Path) -> int:
+    """How many rows the source of a manifest has, accepted or not.
+
+    Raises:
+        FormatError: the file is missing or damaged.
+    """
+    with reading(folder / PROVENANCE_FILE, "a JSON object with `rows`", _HINT):
+        return int(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))["rows"])
+
+
 def write_tsv(path: Path, clips: Sequence[Clip], root: Path, published: Path) -> None:
     """Write accepted rows in the canonical form; relative paths lead from ``published`` to the media below ``root``."""
     optional = [name for name in ("license", "consent", "video_id") if any(getattr(clip, name) for clip in clips)]

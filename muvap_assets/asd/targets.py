@@ -6,8 +6,16 @@
             t-49               t-29          t-14       t-4 t   t+6        t+15
             |<------------------ history_frames ----------->|<-- future -->|
 
-History ends at and includes frame t, or with ``cut_center_frame`` at t-1; the future begins at t+1. Outside the track
-nobody speaks. A bin is 1 where the share of active frames in it is at least the threshold, decided in integers.
+History ends at and includes frame t, or with ``cut_center_frame`` at t-1. Where the future begins is a :class:`Convention`:
+
+|                                  | history          | future, MuVAP | future, VAP  |
+|----------------------------------|------------------|---------------|--------------|
+| with history                     | t-H+1 .. t       | t+1 .. t+F    | t+1 .. t+F   |
+| without history                  |                  | t .. t+F-1    | t+1 .. t+F   |
+| with history, cut_center_frame   | t-H .. t-1       | t .. t+F-1    | t+1 .. t+F   |
+
+Outside the track nobody speaks. A bin is 1 where the share of active frames in it is at least the threshold, decided in
+integers.
 
 Targets are made of the whole aligned track, never of a chunk: the first frames of a chunk have a past.
 
@@ -23,6 +31,7 @@ Source: the projection-window definitions of the published models of this family
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from fractions import Fraction
 from functools import lru_cache
 from itertools import accumulate
@@ -33,6 +42,14 @@ import numpy.typing as npt
 
 from muvap_assets.asd.timeline import MODEL_FPS, FrameRate, RateLike
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+
+
+class Convention(StrEnum):
+    """Where the future of a window without history, or with its centre cut, begins: at the frame itself, or after it."""
+
+    MUVAP = "muvap"
+    VAP = "vap"
+
 
 Exact: TypeAlias = Fraction | int | float | str
 """A number taken for the decimal it is written as: 0.6 is six tenths, not the nearest double."""
@@ -55,11 +72,11 @@ def _window_error(field: str, found: str, required: str) -> ConfigError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectionWindow:
-    """The bins around a frame.
+    """The bins around a frame. :meth:`muvap` and :meth:`vap` are the windows of the two families of models.
 
     ``bins_sec`` are lengths in seconds in order of time, the first ``num_hist_bins`` of them history. A bin takes
     ``round(seconds * frame_hz)`` frames, half to even, and at least one. ``threshold`` is the least share of active frames
-    that makes a bin 1, above 0 and at most 1.
+    that makes a bin 1, above 0 and at most 1. ``convention`` says where the future begins, see the module.
 
     Raises:
         ConfigError: a field is out of range; the message names it.
@@ -70,6 +87,47 @@ class ProjectionWindow:
     threshold: Exact = Fraction(1, 2)
     frame_hz: RateLike = MODEL_FPS
     cut_center_frame: bool = False
+    convention: Convention = Convention.MUVAP
+
+    @classmethod
+    def muvap(
+        cls,
+        *,
+        bins_sec: tuple[Exact, ...] = (0.8, 0.6, 0.4, 0.2, 0.2, 0.4),
+        num_hist_bins: int = 4,
+        threshold: Exact = Fraction(1, 2),
+        frame_hz: RateLike = MODEL_FPS,
+        cut_center_frame: bool = False,
+    ) -> ProjectionWindow:
+        """A window as MuVAP's models take it; by default that of its active-speaker training."""
+        return cls(
+            bins_sec=bins_sec,
+            num_hist_bins=num_hist_bins,
+            threshold=threshold,
+            frame_hz=frame_hz,
+            cut_center_frame=cut_center_frame,
+            convention=Convention.MUVAP,
+        )
+
+    @classmethod
+    def vap(
+        cls,
+        *,
+        bins_sec: tuple[Exact, ...] = (0.2, 0.4, 0.6, 0.8),
+        num_hist_bins: int = 0,
+        threshold: Exact = Fraction(1, 2),
+        frame_hz: RateLike = MODEL_FPS,
+        cut_center_frame: bool = False,
+    ) -> ProjectionWindow:
+        """A window as the voice activity projection code takes it; by default its four future bins."""
+        return cls(
+            bins_sec=bins_sec,
+            num_hist_bins=num_hist_bins,
+            threshold=threshold,
+            frame_hz=frame_hz,
+            cut_center_frame=cut_center_frame,
+            convention=Convention.VAP,
+        )
 
     def __post_init__(self) -> None:
         if not self.bins_sec:
@@ -84,6 +142,8 @@ class ProjectionWindow:
         if not 0 < _exact("threshold", self.threshold) <= 1:
             raise _window_error("threshold", f"{self.threshold}", "a share above 0 and at most 1")
         FrameRate.parse(self.frame_hz)
+        if self.convention not in tuple(Convention):
+            raise _window_error("convention", repr(self.convention), f"one of {', '.join(Convention)}")
 
     @property
     def bin_frames(self) -> tuple[int, ...]:
@@ -106,15 +166,24 @@ class ProjectionWindow:
         """Frames of all future bins: how far ahead a target looks."""
         return sum(self.bin_frames[self.num_hist_bins :])
 
+    @property
+    def future_start(self) -> int:
+        """Where the future begins, in frames from the frame itself: 0 or 1."""
+        opens_at_frame = not self.num_hist_bins or self.cut_center_frame
+        return 0 if self.convention == Convention.MUVAP and opens_at_frame else 1
 
-INDEPENDENT_WINDOW = ProjectionWindow(bins_sec=(0.8, 0.6, 0.4, 0.2, 0.2, 0.4), num_hist_bins=4)
+
+INDEPENDENT_WINDOW = ProjectionWindow.muvap()
 """What active-speaker training uses, one face at a time."""
 
-SPEAKER_BASED_WINDOW = ProjectionWindow(bins_sec=(0.2, 0.4, 0.6, 0.8), num_hist_bins=0)
+SPEAKER_BASED_WINDOW = ProjectionWindow.muvap(bins_sec=(0.2, 0.4, 0.6, 0.8), num_hist_bins=0)
 """256 classes for two speakers."""
 
-ROLE_RELATIVE_WINDOW = ProjectionWindow(bins_sec=(1.4, 0.6, 0.6, 1.4), num_hist_bins=2)
+ROLE_RELATIVE_WINDOW = ProjectionWindow.muvap(bins_sec=(1.4, 0.6, 0.6, 1.4), num_hist_bins=2)
 """136 classes for two or more speakers."""
+
+ROLE_FUTURE_WINDOW = ProjectionWindow.muvap(bins_sec=(1.4, 0.6, 0.2, 0.4, 0.6, 0.8), num_hist_bins=2)
+"""136 classes for two or more speakers, of their future alone."""
 
 
 def independent(activity: npt.ArrayLike, window: ProjectionWindow = INDEPENDENT_WINDOW) -> npt.NDArray[np.uint8]:
@@ -180,20 +249,62 @@ def role_relative(activity: npt.ArrayLike, window: ProjectionWindow = ROLE_RELAT
         ConfigError: ``activity`` is not [S, T] of two or more speakers, or the window has other bins.
         ValidationError: ``activity`` holds something other than 0 and 1.
     """
+    bins = _bins_of_many(activity, window, future_bins=2)
+    history, future = bins[..., :2].sum(-1, dtype=np.int64), bins[..., 2:].sum(-1, dtype=np.int64)
+    return _role_pairs(history, future, _binary_number(bins))
+
+
+def role_future(activity: npt.ArrayLike, window: ProjectionWindow = ROLE_FUTURE_WINDOW) -> npt.NDArray[np.int64]:
+    """The future of the current and the next speaker as one class, whoever they are.
+
+    Roles are those of :func:`role_relative` with other weights: history is ``2 * h1 + h2`` of the two history bins, future
+    ``f1 + 2 * f2``, where f1 is 1 where one of the first two future bins is, f2 where one of the last two is. The four future
+    bins of each role are its pattern, and the class is the place of the unordered pair. A class does not tell which of its
+    patterns is the current speaker's, so that hold and shift cannot be read off it.
+
+    Where the two speakers with the most history have equally much, the public code takes the second of them for the next
+    speaker; here the next speaker is chosen by the one rule there as well.
+
+    Args:
+        activity: 0 or 1 [S, T], whole tracks of two or more speakers on the timeline of ``window.frame_hz``.
+        window: two history and four future bins.
+
+    Returns:
+        int64 [T] in ``range(136)``.
+
+    Raises:
+        ConfigError: ``activity`` is not [S, T] of two or more speakers, or the window has other bins.
+        ValidationError: ``activity`` holds something other than 0 and 1.
+    """
+    bins = _bins_of_many(activity, window, future_bins=4)
+    near, far = bins[..., 2:4].max(-1), bins[..., 4:6].max(-1)
+    history, future = (first + 2 * second for first, second in ((bins[..., 1], bins[..., 0]), (near, far)))
+    return _role_pairs(history.astype(np.int64), future.astype(np.int64), _binary_number(bins[..., 2:]))
+
+
+def _bins_of_many(activity: npt.ArrayLike, window: ProjectionWindow, future_bins: int) -> npt.NDArray[np.uint8]:
+    """The bins [S, T, n] of two or more speakers, of a window of two history bins and so many future ones."""
     speakers = _activity(activity, dimensions=2, speakers="two or more speakers, [S, T]")
     if len(speakers) < 2:
         raise _activity_error(speakers.shape, "two or more speakers, [S, T]")
-    if (window.num_hist_bins, window.num_future_bins) != (2, 2):
+    if (window.num_hist_bins, window.num_future_bins) != (2, future_bins):
         found = f"{window.num_hist_bins} history and {window.num_future_bins} future bins"
-        raise _window_error("bins_sec", found, "two of each for role-relative classes")
-    bins = _bins(speakers, window)
-    history, future = bins[..., :2].sum(-1, dtype=np.int64), bins[..., 2:].sum(-1, dtype=np.int64)
-    frames = np.arange(bins.shape[1])
+        required = (
+            "two of each for role-relative classes" if future_bins == 2 else "two and four for role-future classes"
+        )
+        raise _window_error("bins_sec", found, required)
+    return _bins(speakers, window)
+
+
+def _role_pairs(
+    history: npt.NDArray[np.int64], future: npt.NDArray[np.int64], patterns: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """The class of the current and the next speaker's patterns; all three arguments are [S, T]."""
+    frames = np.arange(patterns.shape[1])
     current = np.argmax(10 * history + future, axis=0)
     claim = 10 * future + history
     claim[current, frames] = -1
     following = np.argmax(claim, axis=0)
-    patterns = _binary_number(bins)
     return _pair_index(patterns[current, frames], patterns[following, frames])
 
 
@@ -232,11 +343,11 @@ class _Layout:
 @lru_cache(maxsize=64)
 def _layout(window: ProjectionWindow) -> _Layout:
     frames = window.bin_frames
-    edges = list(accumulate(frames, initial=1 - window.history_frames))
-    starts, stops = np.array(edges[:-1], np.int64), np.array(edges[1:], np.int64)
-    if window.cut_center_frame:
-        starts[: window.num_hist_bins] -= 1
-        stops[: window.num_hist_bins] -= 1
+    # Edges count from where the future begins, then each side is moved to its place.
+    edges = np.array(list(accumulate(frames, initial=-window.history_frames)), np.int64)
+    history = np.arange(len(frames)) < window.num_hist_bins
+    moved = np.where(history, 0 if window.cut_center_frame else 1, window.future_start)
+    starts, stops = edges[:-1] + moved, edges[1:] + moved
     threshold = _exact("threshold", window.threshold)
     needed = [-(-count * threshold.numerator // threshold.denominator) for count in frames]
     return _Layout(starts, stops, np.array(needed, np.int64))

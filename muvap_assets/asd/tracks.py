@@ -6,7 +6,6 @@ A process holds one open file a pack, however many shards there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -17,24 +16,14 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from muvap_assets.asd.levels import FULL_SCALE, LoudnessTarget
-from muvap_assets.asd.mapping import map_npy
-from muvap_assets.asd.packs.layout import ARROW_FILE, AUDIO_FILE, FACES_FILE, LABELS_FILE, PackFormatError, shard_name
-from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.asd.packs.layout import ARROW_FILE, PackFormatError
+from muvap_assets.asd.packs.reader import PackReader, ShardArrays
 from muvap_assets.asd.timeline import FrameRate, source_indices
 from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
 from muvap_assets.publish import VERSION_LENGTH
 from muvap_assets.storage.digests import file_sha256
 
 _INT64_MAX = 2**63 - 1
-
-
-@dataclass(frozen=True, slots=True)
-class ShardArrays:
-    """A shard's arrays, mapped and read-only: uint8 [frames, H, W], int16 [samples], uint8 [frames]."""
-
-    faces: npt.NDArray[np.uint8]
-    audio: npt.NDArray[np.int16]
-    labels: npt.NDArray[np.uint8]
 
 
 class Tracks:
@@ -55,8 +44,7 @@ class Tracks:
         self._first = np.cumsum([0, *(len(reader) for reader in self.readers)])
         self._ids = [reader.text_column("sample_id") for reader in self.readers]
         shards = np.cumsum([0, *(reader.header.shards for reader in self.readers)])
-        self._folders = [reader.path / shard_name(i) for reader in self.readers for i in range(reader.header.shards)]
-        self._arrays: dict[int, ShardArrays] = {}
+        self._shards = [(reader, shard) for reader in self.readers for shard in range(reader.header.shards)]
         self.shard = _join(
             [reader.column("shard") + first for reader, first in zip(self.readers, shards, strict=False)]
         )
@@ -103,12 +91,8 @@ class Tracks:
 
     def arrays(self, shard: int) -> ShardArrays:
         """The arrays of a shard, mapped when first used."""
-        if shard not in self._arrays:
-            folder = self._folders[shard]
-            self._arrays[shard] = ShardArrays(
-                *(map_npy(folder / name) for name in (FACES_FILE, AUDIO_FILE, LABELS_FILE))
-            )
-        return self._arrays[shard]
+        reader, number = self._shards[shard]
+        return reader.arrays(number)
 
     def gains(self, target: LoudnessTarget | None) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Per sample the factor and the addend that make stored int16 audio the model's: float32 [samples] each.

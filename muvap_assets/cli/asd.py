@@ -37,11 +37,11 @@ def corpus_of(
     return Corpus(name=name, source=source, dataset=name, policy=made_of(Policy, options), shard_bytes=shard_bytes)
 
 
-def validate_tsv(file: Path, *, as_json: bool, **options: Any) -> int:
+def validate_tsv(file: Path, *, as_json: bool, deep: bool, **options: Any) -> int:
     """Print the verdict on a canonical TSV; the exit code."""
     from muvap_assets.asd.line import validate_corpus
 
-    report = validate_corpus(corpus_of(file, options), progress("validate"))
+    report = validate_corpus(corpus_of(file, options), progress("validate"), deep)
     if as_json:
         verdict = {
             "source": report.source,

@@ -78,13 +78,14 @@ def main() -> None:
 @main.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print the whole verdict as one JSON object.")
+@click.option("--deep", is_flag=True, help="TSV: read and decode every face too, which takes as long as packing does.")
 @option("audio_sample_rate", AudioSampleRate, None, of="tsv")
 @record_options(Policy, but=asd.AFTER_VALIDATION, of="tsv")
 @click.option(
     "--checkpoint", type=_FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor."
 )
 @record_options(DatasetOptions, but=ref2va.AFTER_VALIDATION, of="ref2va")
-def validate(file: Path, as_json: bool, **options: Any) -> None:
+def validate(file: Path, as_json: bool, deep: bool, **options: Any) -> None:
     """Check a manifest and its media; nothing is written.
 
     FILE is the canonical TSV of an active-speaker corpus, or JSON or JSON Lines of a ref2va dataset, by its name. Exits 0 where
@@ -94,13 +95,16 @@ def validate(file: Path, as_json: bool, **options: Any) -> None:
     of_ref2va = {"checkpoint", *(each.name for each in options_of(DatasetOptions))}
     if file.suffix.lower() in ref2va.SUFFIXES:
         refuse_given(
-            context, set(options) - of_ref2va, f"{file}, a ref2va dataset by its name", "the canonical TSV of a corpus"
+            context,
+            {"deep", *options} - of_ref2va,
+            f"{file}, a ref2va dataset by its name",
+            "the canonical TSV of a corpus",
         )
         sys.exit(ref2va.validate_ref2va(file, as_json=as_json, **options))
     refuse_given(
         context, of_ref2va, f"{file}, a canonical TSV by its name", f"a ref2va dataset ({', '.join(ref2va.SUFFIXES)})"
     )
-    sys.exit(asd.validate_tsv(file, as_json=as_json, **options))
+    sys.exit(asd.validate_tsv(file, as_json=as_json, deep=deep, **options))
 
 
 @main.command()

@@ -48,6 +48,7 @@ PACK_CHECKS = {
     "audio_spans_faces": "Each sample has round(source_frames / source_fps * 16000) audio samples; padding is silence.",
     "levels_finite": "The whole-recording levels in the index are finite.",
     "round_trip": "What is read back from disk is, byte for byte, what was written.",
+    "rejected_tracks": "Warns when tracks were set aside because a picture does not decode, and lists them.",
 }
 
 SOURCE_TEXT = """The corpus as it was handed in: its manifest, with every recording and every face file the manifest names.

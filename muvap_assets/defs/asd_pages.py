@@ -80,6 +80,7 @@ def pack_page(artifact: Artifact, folder: Path, clips: Sequence[Clip]) -> Page:
         "dagster/row_count": summary.samples,
         "dagster/partition_row_count": summary.samples,
         "dagster/column_schema": column_schema(PACK_TABLE),
+        "rejected": summary.rejected,
         "frames": summary.frames,
         "hours": summary.hours,
         "shards": summary.shards,
@@ -94,7 +95,7 @@ def pack_page(artifact: Artifact, folder: Path, clips: Sequence[Clip]) -> Page:
         ),
         **violations_table(unusual),
     }
-    work = Work(item="clip", done=summary.samples, reused=_copied(artifact))
+    work = Work(item="clip", done=summary.samples, skipped=summary.rejected, reused=_copied(artifact))
     pack = PackReader(folder)
     pictures = {"faces": lambda: [faces_picture(pack)], "alignment": lambda: [alignment_picture(pack)]}
     return Page(values=values, work=work, pictures=pictures)

@@ -359,13 +359,49 @@ def decode_jpeg_gray(data: bytes, out: npt.NDArray[np.uint8], where: Path) -> No
     cv2.resize(grey, (out.shape[1], out.shape[0]), dst=out, interpolation=cv2.INTER_LINEAR)
 
 
+_JPEG_START = b"\xff\xd8"
+_FIRST_BYTES = 8
+_OTHER_STARTS = {b"\x89PNG": "PNG", b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WebP"}
+
+
+def not_jpeg(folder: Path, names: Sequence[str]) -> MediaError | None:
+    """The finding that some of the files, by their first bytes, are no JPEGs whatever their names say; the first is named.
+
+    Eight bytes of each file are read. One that cannot be read is left to whoever decodes it.
+    """
+    others = [(name, start) for name in names if not (start := _first_bytes(folder, name)).startswith(_JPEG_START)]
+    if not others:
+        return None
+    name, start = others[0]
+    more = f" (and {len(others) - 1} more files)" if len(others) > 1 else ""
+    hint = "Only JPEG crops are read: convert them, or stack them into one .npy."
+    found = f"{name}: {_no_jpeg(start)}{more}"
+    return MediaError(ViolationCode.FACES_UNREADABLE, str(folder), found=found, required="JPEG files", hint=hint)
+
+
+def _first_bytes(folder: Path, name: str) -> bytes:
+    try:
+        descriptor = os.open(f"{folder}/{name}", os.O_RDONLY)
+        try:
+            return os.read(descriptor, _FIRST_BYTES)
+        finally:
+            os.close(descriptor)
+    except OSError:
+        return _JPEG_START
+
+
+def _no_jpeg(data: bytes) -> str:
+    kind = next((f", as a {kind} does" for start, kind in _OTHER_STARTS.items() if data.startswith(start)), "")
+    return f"no JPEG, it begins with {data[:_FIRST_BYTES]!r}{kind}"
+
+
 def _jpeg_fault(data: bytes) -> str | None:
     if not data:
         return "an empty file (0 bytes)"
     if len(data) > JPEG_BYTES_MAX:
         return f"more than {JPEG_BYTES_MAX >> 20} MiB"
-    if not data.startswith(b"\xff\xd8"):
-        return f"no JPEG, it begins with {data[:8]!r}"
+    if not data.startswith(_JPEG_START):
+        return _no_jpeg(data)
     size, scan = _jpeg_size(data)
     if size is None:
         return "a JPEG cut within its header"

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muvap_assets.asd.mapping import map_npy
+from muvap_assets.asd.packs.mapping import map_npy
 from muvap_assets.media.npy import NpyError
 
 

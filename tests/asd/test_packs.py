@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 from muvap_assets.asd.contract import Clip, VisualKind
 from muvap_assets.asd.packs import audio_writer
+from muvap_assets.asd.packs import reader as reader_module
 from muvap_assets.asd.packs.layout import ARROW_SCHEMA, PackEntry, crc32_join, crc32_zeros, map_index
 from muvap_assets.asd.packs.plan import plan_shards
 from muvap_assets.asd.packs.reader import PackReader
@@ -596,6 +597,59 @@ mine = total(reader)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or (mine != total(PackReader({str(packed)!r}))))
 """
     assert subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False).returncode == 0
+
+
+def test_a_pack_of_more_shards_than_files_may_be_open_is_read_whole(corpus, tmp_path):
+    count = 150  # three arrays each
+    faces, audio = numbered(25, height=8, width=8), sound(16_000)
+    clip = corpus.add("a", faces, corpus.recording("a.wav", audio))
+    corpus.clips = [replace(clip, sample_id=f"clip {i}", row=i + 2) for i in range(count)]
+    folder = tmp_path / "many"
+    assert corpus.pack(folder, shard_bytes=1).shards == count
+    code = f"""
+import os, pickle, resource, sys
+from muvap_assets.asd.packs.reader import PackReader
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+reader = PackReader({str(folder)!r})
+def total(samples):
+    return sum(int(s.faces.sum()) + int(s.audio.astype(int).sum()) + int(s.labels.sum()) for s in samples)
+samples = list(reader)
+expected, open_files = total(samples), len(os.listdir("/proc/self/fd"))
+again = pickle.loads(pickle.dumps(reader))
+child = os.fork()
+if child == 0:
+    os._exit(total(samples) != expected or total(reader) != expected)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert total(again) == expected
+del reader
+assert total(samples) == expected
+print(expected, open_files)
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    total, open_files = map(int, done.stdout.split())
+    assert total == count * (int(faces.sum()) + int(audio.astype(int).sum()) + int(clip.labels.sum()))
+    assert open_files < 16
+
+
+def test_only_so_many_shards_are_mapped_at_a_time_and_views_outlive_their_turn(mixed, packed, monkeypatch):
+    monkeypatch.setattr(reader_module, "MAPPED_SHARDS", 1)
+    reader = PackReader(packed)
+    assert reader.header.shards > 2
+    for sample, row in zip(list(reader), read_plain(packed), strict=True):
+        np.testing.assert_array_equal(sample.faces, row["faces"])
+    assert reader.arrays(0) is reader.arrays(0)
+    first = reader.arrays(0)
+    reader.arrays(1)
+    assert reader.arrays(0) is not first
+
+
+def test_an_array_that_was_cut_short_after_the_pack_was_opened_is_refused_when_it_is_mapped(packed):
+    reader = PackReader(packed)
+    path = packed / "shard-000001" / "faces.npy"
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(FormatError, match="shard-000001: not what it was when the pack was opened"):
+        reader.arrays(1)
 
 
 def test_a_million_samples_open_in_little_memory(packed, tmp_path):

@@ -13,11 +13,14 @@ from hypothesis import strategies as st
 from muvap_assets.asd import targets
 from muvap_assets.asd.targets import (
     INDEPENDENT_WINDOW,
+    ROLE_FUTURE_WINDOW,
     ROLE_RELATIVE_WINDOW,
     SPEAKER_BASED_WINDOW,
+    Convention,
     ProjectionWindow,
     independent,
     require_known_labels,
+    role_future,
     role_relative,
     speaker_based,
 )
@@ -31,10 +34,11 @@ def slow_bins(activity, window, t):
     lengths = [max(round(Fraction(str(s)) * Fraction(str(window.frame_hz))), 1) for s in window.bins_sec]
     split = window.num_hist_bins
     frame = (t - 1 if window.cut_center_frame else t) - sum(lengths[:split]) + 1
+    at_the_frame = window.convention == "muvap" and (split == 0 or window.cut_center_frame)
     bins = []
     for i, length in enumerate(lengths):
         if i == split:
-            frame = t + 1
+            frame = t if at_the_frame else t + 1
         inside = [activity[f] if 0 <= f < len(activity) else 0 for f in range(frame, frame + length)]
         bins.append(int(Fraction(sum(inside), length) >= Fraction(str(window.threshold))))
         frame += length
@@ -54,6 +58,18 @@ def slow_role_relative(activity, window, t):
     others = [s for s in everyone if s != current]
     following = min(others, key=lambda s: (-(10 * future[s] + history[s]), s))
     patterns = [int("".join(map(str, bins[s])), 2) for s in (current, following)]
+    return PAIRS.index(tuple(sorted(patterns)))
+
+
+def slow_role_future(activity, window, t):
+    bins = [slow_bins(speaker, window, t) for speaker in activity]
+    history = [2 * b[0] + b[1] for b in bins]
+    future = [max(b[2], b[3]) + 2 * max(b[4], b[5]) for b in bins]
+    everyone = range(len(activity))
+    current = min(everyone, key=lambda s: (-(10 * history[s] + future[s]), s))
+    others = [s for s in everyone if s != current]
+    following = min(others, key=lambda s: (-(10 * future[s] + history[s]), s))
+    patterns = [int("".join(map(str, bins[s][2:])), 2) for s in (current, following)]
     return PAIRS.index(tuple(sorted(patterns)))
 
 
@@ -92,6 +108,7 @@ def windows(draw, history=None, future=None):
         threshold=draw(thresholds),
         frame_hz=draw(rates),
         cut_center_frame=draw(st.booleans()),
+        convention=draw(st.sampled_from(Convention)),
     )
 
 
@@ -116,12 +133,75 @@ def test_role_relative_classes_equal_a_plain_loop_over_fractions(activity, windo
     assert role_relative(activity, window).tolist() == expected
 
 
+@settings(deadline=None, max_examples=60)
+@given(activity=tracks((2, 4)), window=st.one_of(st.just(ROLE_FUTURE_WINDOW), windows(2, 4)))
+def test_role_future_classes_equal_a_plain_loop_over_fractions(activity, window):
+    expected = [slow_role_future(activity.tolist(), window, t) for t in range(activity.shape[1])]
+    assert role_future(activity, window).tolist() == expected
+
+
+@pytest.mark.parametrize("speakers", [2, 3, 4])
+def test_role_future_classes_are_right_for_every_mix_of_patterns(speakers):
+    window = ProjectionWindow(bins_sec=(1,) * 6, num_hist_bins=2, frame_hz=1)
+    activity = np.random.default_rng(speakers).integers(0, 2, (speakers, 1500))
+    expected = [slow_role_future([r[t - 1 : t + 5] for r in activity.tolist()], window, 1) for t in range(1, 1495)]
+    assert role_future(activity, window)[1:1495].tolist() == expected
+    assert len(set(expected)) > 100
+
+
+FIRST_FUTURE_FRAME = [
+    # preset, history bins, centre cut, the frame at which the first future bin of one frame is active when frame 2 is
+    ("muvap", 0, False, 2),
+    ("muvap", 0, True, 2),
+    ("muvap", 1, False, 1),
+    ("muvap", 1, True, 2),
+    ("vap", 0, False, 1),
+    ("vap", 0, True, 1),
+    ("vap", 1, False, 1),
+    ("vap", 1, True, 1),
+]
+
+
+@pytest.mark.parametrize(("preset", "history", "cut", "frame"), FIRST_FUTURE_FRAME)
+def test_the_future_begins_where_the_preset_has_it(preset, history, cut, frame):
+    make = getattr(ProjectionWindow, preset)
+    window = make(bins_sec=(0.04,) * (history + 1), num_hist_bins=history, cut_center_frame=cut)
+    bins = independent([0, 0, 1, 0, 0], window)
+    assert np.flatnonzero(bins[:, -1]).tolist() == [frame]
+    assert np.flatnonzero(bins[:, 0]).tolist() == ([frame] if not history else [3 if cut else 2])
+
+
+def test_the_presets_are_the_windows_of_their_models_and_muvaps_is_the_default():
+    assert (
+        ProjectionWindow.muvap()
+        == INDEPENDENT_WINDOW
+        == ProjectionWindow(bins_sec=(0.8, 0.6, 0.4, 0.2, 0.2, 0.4), num_hist_bins=4, convention="muvap")
+    )
+    vap = ProjectionWindow.vap()
+    assert (vap.bin_frames, vap.num_hist_bins, vap.future_start) == ((5, 10, 15, 20), 0, 1)
+    assert ProjectionWindow.vap(frame_hz=50).bin_frames == (10, 20, 30, 40)
+    for window in (INDEPENDENT_WINDOW, SPEAKER_BASED_WINDOW, ROLE_RELATIVE_WINDOW, ROLE_FUTURE_WINDOW):
+        assert window.convention is Convention.MUVAP
+    with pytest.raises(ConfigError, match="convention: 'other'; required: one of muvap, vap"):
+        ProjectionWindow(bins_sec=(0.2,), num_hist_bins=0, convention="other")
+
+
+def test_without_history_the_two_presets_differ_by_one_frame():
+    activity = np.random.default_rng(0).integers(0, 2, (2, 80)).repeat(11, axis=1)
+    muvap = speaker_based(activity, ProjectionWindow.muvap(bins_sec=(0.2, 0.4, 0.6, 0.8), num_hist_bins=0))
+    vap = speaker_based(activity, ProjectionWindow.vap())
+    assert np.array_equal(muvap, speaker_based(activity))
+    assert np.array_equal(muvap[1:], vap[:-1])
+    assert 0.1 < np.mean(muvap != vap) < 0.6
+
+
 def test_the_default_windows_take_the_frames_that_their_definitions_name():
     assert INDEPENDENT_WINDOW.bin_frames == (20, 15, 10, 5, 5, 10)
     assert (INDEPENDENT_WINDOW.history_frames, INDEPENDENT_WINDOW.future_frames) == (50, 15)
     assert SPEAKER_BASED_WINDOW.bin_frames == (5, 10, 15, 20)
     assert SPEAKER_BASED_WINDOW.history_frames == 0
     assert ROLE_RELATIVE_WINDOW.bin_frames == (35, 15, 15, 35)
+    assert ROLE_FUTURE_WINDOW.bin_frames == (35, 15, 5, 10, 15, 20)
 
 
 def test_bins_are_read_as_the_decimals_they_are_written_as():
@@ -146,7 +226,7 @@ def test_history_includes_the_frame_itself_unless_the_centre_is_cut():
     assert independent(activity, window)[:, 1].tolist() == [0, 1, 0, 0, 0]
     cut = replace(window, cut_center_frame=True)
     assert independent(activity, cut)[:, 0].tolist() == [0, 0, 0, 1, 0]
-    assert independent(activity, cut)[:, 1].tolist() == [0, 1, 0, 0, 0]
+    assert independent(activity, cut)[:, 1].tolist() == [0, 0, 1, 0, 0]
 
 
 def test_targets_come_of_the_whole_track_and_not_of_a_chunk():
@@ -232,6 +312,8 @@ def test_activity_other_than_zero_and_one_is_refused_with_its_place(value, found
 def test_codebooks_refuse_a_window_of_other_bins():
     with pytest.raises(ConfigError, match="4 history and 2 future bins; required: two of each"):
         role_relative(np.zeros((2, 5)), INDEPENDENT_WINDOW)
+    with pytest.raises(ConfigError, match="2 history and 2 future bins; required: two and four"):
+        role_future(np.zeros((2, 5)), ROLE_RELATIVE_WINDOW)
     with pytest.raises(ConfigError, match="0 future bins; required: 1 to 31"):
         speaker_based(np.zeros((2, 5)), ProjectionWindow(bins_sec=(0.2,), num_hist_bins=1))
 

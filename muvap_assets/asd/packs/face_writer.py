@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -227,16 +227,44 @@ class ClipFaces:
         return self._digest.hexdigest()
 
     def violations(self) -> list[Violation]:
-        """One finding, about the first frame that could not be read, with how many more there are."""
-        if not self.errors:
-            return []
-        first, more = self.errors[0], len(self.errors) - 1
-        return [
-            Violation(
-                code=first.code,
-                found=f"{Path(first.where).name}: {first.found}{f' (and {more} more frames)' if more else ''}",
-                required=first.required,
-                hint=first.hint,
-                **_place(self.clip),
-            )
-        ]
+        """See :func:`_unreadable_frames`."""
+        return _unreadable_frames(self.clip, self.errors)
+
+    @property
+    def pictures_are_bad(self) -> bool:
+        """Whether all that is wrong are pictures that do not decode: the files themselves are those of the manifest."""
+        of_pictures = self.clip.visual_kind is VisualKind.JPEG_DIRECTORY
+        return of_pictures and {error.code for error in self.errors} == {ViolationCode.FACES_UNREADABLE}
+
+
+def decode_faults(clip: Clip, root: Path) -> list[Violation]:
+    """What reading all faces of a clip finds, just as packing it would; memory holds one block.
+
+    Boxes of a video are not looked at: a manifest is made of the decoded video.
+    """
+    if clip.visual_kind is VisualKind.VIDEO_BOXES:
+        return []
+    source, violations = open_faces(clip, root)
+    if source is None:
+        return violations
+    step, errors = frames_per_block(clip.face_height, clip.face_width), list[MediaError]()
+    frames = np.empty((min(step, clip.source_frames), clip.face_height, clip.face_width), np.uint8)
+    for first in range(0, clip.source_frames, step):
+        errors += read_faces(source, first, frames[: clip.source_frames - first])[0]
+    return _unreadable_frames(clip, errors)
+
+
+def _unreadable_frames(clip: Clip, errors: Sequence[MediaError]) -> list[Violation]:
+    """One finding, about the first frame that could not be read, with how many more there are."""
+    if not errors:
+        return []
+    first, more = errors[0], len(errors) - 1
+    return [
+        Violation(
+            code=first.code,
+            found=f"{Path(first.where).name}: {first.found}{f' (and {more} more frames)' if more else ''}",
+            required=first.required,
+            hint=first.hint,
+            **_place(clip),
+        )
+    ]

@@ -9,6 +9,7 @@
       index.json            PackEntry, a list of objects, for readers that know JSON only
     shard-000001/
       ...
+    violations.jsonl        tracks of the manifest that were set aside; only where there are some
 
             sample 0             sample 1          sample 2
     faces   |0 ............... n0|n0 ........ n0+n1|...             face_offset = label_offset, in frames

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,12 @@ from muvap_assets.asd.packs.layout import (
     read_header,
     shard_name,
 )
+from muvap_assets.asd.packs.mapping import map_npy
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.media.npy import NpyError, read_npy_header
+
+MAPPED_SHARDS = 8192
+"""Of one pack at a time, three maps each: Linux gives a process 65,530. Views in use keep the map they are of."""
 
 _EXPECTED = ((FACES_FILE, FACES_DTYPE, 3), (AUDIO_FILE, AUDIO_DTYPE, 1), (LABELS_FILE, LABELS_DTYPE, 1))
 
@@ -58,6 +63,15 @@ class PackedSample:
 
 
 @dataclass(frozen=True, slots=True)
+class ShardArrays:
+    """A shard's arrays, mapped and read-only: uint8 [frames, H, W], int16 [samples], uint8 [frames]."""
+
+    faces: npt.NDArray[np.uint8]
+    audio: npt.NDArray[np.int16]
+    labels: npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, slots=True)
 class ShardLengths:
     """Frames and audio samples that the arrays of a shard hold."""
 
@@ -69,7 +83,8 @@ class PackReader:
     """A pack as a sequence of :class:`PackedSample`.
 
     Every offset is checked against the files when it is opened, so that no view lies outside of them. Shards are mapped
-    when first used. A pickled reader carries its path alone and opens again where it arrives; a forked one shares its maps.
+    when first used; a map keeps no file open, so that a pack of any number of shards takes one descriptor, that of its
+    index. A pickled reader carries its path alone and opens again where it arrives; a forked one shares its maps.
     """
 
     def __init__(self, path: Path) -> None:
@@ -87,7 +102,8 @@ class PackReader:
             raise PackFormatError(self.path / ARROW_FILE, found, f"{self.header.samples}, the samples of the header")
         lengths = [shard_lengths(self.path, shard, self.header.face_shape) for shard in range(self.header.shards)]
         self._check_bounds(lengths)
-        self._shards: dict[int, tuple[npt.NDArray[Any], ...]] = {}
+        # Of the path, not of the reader: a cycle would keep its maps until the garbage collector runs.
+        self._mapped = lru_cache(maxsize=MAPPED_SHARDS)(partial(_map_shard, self.path))
         self._positions: dict[str, int] | None = None
 
     def __len__(self) -> int:
@@ -100,10 +116,10 @@ class PackReader:
             IndexError: there is none.
         """
         entry = self.entry(position)
-        faces, audio, labels = self._arrays(entry.shard)
+        arrays = self.arrays(entry.shard)
         frames = slice(entry.face_offset, entry.face_offset + entry.source_frames)
         samples = slice(entry.audio_offset, entry.audio_offset + entry.audio_samples)
-        return PackedSample(entry, faces[frames], audio[samples], labels[frames])
+        return PackedSample(entry, arrays.faces[frames], arrays.audio[samples], arrays.labels[frames])
 
     def __iter__(self) -> Iterator[PackedSample]:
         return (self[position] for position in range(len(self)))
@@ -149,15 +165,13 @@ class PackReader:
             self._positions = {sample_id: position for position, sample_id in enumerate(ids)}
         return self._positions[sample_id]
 
-    def _arrays(self, shard: int) -> tuple[npt.NDArray[Any], ...]:
-        if shard not in self._shards:
-            folder = self.path / shard_name(shard)
-            try:
-                self._shards[shard] = tuple(_mapped(folder / name) for name, _, _ in _EXPECTED)
-            except FileNotFoundError as error:
-                found = "gone since the pack was opened: maintenance removed this version, or somebody did"
-                raise PackFormatError(folder, found, "the pack as it was opened; open `current` anew") from error
-        return self._shards[shard]
+    def arrays(self, shard: int) -> ShardArrays:
+        """The arrays of a shard, mapped when first used; from any thread.
+
+        Raises:
+            FormatError: they are gone, or not what they were when the pack was opened.
+        """
+        return self._mapped(shard)
 
     def _check_bounds(self, lengths: list[ShardLengths]) -> None:
         shards = self.column("shard")
@@ -181,10 +195,15 @@ class PackReader:
                 raise PackFormatError(self.path / ARROW_FILE, found, required)
 
 
-def _mapped(path: Path) -> npt.NDArray[Any]:
-    """An array of a shard, mapped read-only: a plain view, since every slice of a memmap object pays for its bookkeeping."""
-    header = read_npy_header(path)
-    return np.asarray(np.memmap(path, header.dtype, "r", header.data_offset, header.shape))
+def _map_shard(path: Path, shard: int) -> ShardArrays:
+    folder = path / shard_name(shard)
+    try:
+        return ShardArrays(*(map_npy(folder / name) for name, _, _ in _EXPECTED))
+    except (OSError, ValueError) as error:
+        found = f"not what it was when the pack was opened ({error})"
+        if isinstance(error, FileNotFoundError):
+            found = "gone since the pack was opened: maintenance removed this version, or somebody did"
+        raise PackFormatError(folder, found, "the pack as it was opened; open `current` anew") from error
 
 
 def shard_lengths(path: Path, shard: int, face_shape: tuple[int, int]) -> ShardLengths:

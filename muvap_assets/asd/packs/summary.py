@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.asd.packs.set_aside import read_set_aside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,10 +21,12 @@ class PackSummary:
 
     ``frame_rates`` counts samples by frame rate as given, the most frequent first. ``speaking_share`` is over the frames
     whose labels are known, ``None`` where none are. ``padded_samples`` and ``clipped_samples`` are audio samples;
-    ``padded_clips`` and ``clipped_clips`` how many clips have any.
+    ``padded_clips`` and ``clipped_clips`` how many clips have any. ``rejected`` are tracks of the manifest that were left
+    out because their pictures do not decode; ``violations.jsonl`` of the pack lists them.
     """
 
     samples: int
+    rejected: int
     frames: int
     audio_samples: int
     hours: float
@@ -55,6 +58,7 @@ def summarize_pack(folder: Path) -> PackSummary:
     rates = pc.value_counts(reader.text_column("source_fps_exact")).to_pylist()
     return PackSummary(
         samples=len(reader),
+        rejected=len(read_set_aside(reader.path)),
         frames=int(frames.sum()),
         audio_samples=audio_samples,
         hours=audio_samples / AUDIO_RATE_HZ / 3600,

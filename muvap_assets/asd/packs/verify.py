@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip
+from muvap_assets.asd.manifest_files import VIOLATIONS_FILE
 from muvap_assets.asd.packs.layout import (
     ARROW_FILE,
     HEADER_FILE,
@@ -37,13 +38,17 @@ from muvap_assets.asd.packs.layout import (
 )
 from muvap_assets.asd.packs.reader import ShardLengths, shard_lengths
 from muvap_assets.asd.packs.scan import ShardScan, scan_shard
+from muvap_assets.asd.packs.set_aside import read_set_aside, without_set_aside
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ConfigError, Violation, ViolationCode
+from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
 from muvap_assets.media.npy import NpyError
 from muvap_assets.publish import CheckOutcome, not_run
 from muvap_assets.threads import thread_pool
 
-PACK_CHECKS = ("shapes", "offsets_contiguous", "labels_binary", "audio_spans_faces", "levels_finite", "round_trip")
+PACK_CHECKS = (
+    *("shapes", "offsets_contiguous", "labels_binary", "audio_spans_faces", "levels_finite", "round_trip"),
+    "rejected_tracks",
+)
 _CONTENT_CHECKS = ("labels_binary", "audio_spans_faces", "round_trip")
 _CODES = {
     "shapes": ViolationCode.ARTIFACT_INVALID,
@@ -61,10 +66,11 @@ def verify_pack(folder: Path, clips: Sequence[Clip] | None = None) -> list[Check
 
     Args:
         folder: the pack.
-        clips: the manifest it was made from; without it the pack is only compared with itself.
+        clips: the manifest it was made from; without it the pack is only compared with itself. Those that the pack lists
+            as set aside are not looked for.
 
     Returns:
-        One outcome a check with its numbers. The first offenders are named, all are counted.
+        One outcome a check with its numbers; ``rejected_tracks`` only warns. The first offenders are named, all are counted.
     """
     findings = _Findings()
     try:
@@ -79,17 +85,27 @@ def verify_pack(folder: Path, clips: Sequence[Clip] | None = None) -> list[Check
     _check_levels(pack, findings)
     _check_json(pack, findings)
     if clips is not None:
-        _check_manifest(pack, clips, findings)
+        _check_manifest(pack, without_set_aside(clips, pack.set_aside), findings)
     content = _check_content(pack, usable, findings)
     numbers = _numbers(pack, content)
-    return [findings.outcome(name, **numbers[name]) for name in PACK_CHECKS]
+    return [*(findings.outcome(name, **numbers[name]) for name in _CODES), _rejected_tracks(pack.set_aside)]
+
+
+def _rejected_tracks(set_aside: Sequence[Violation]) -> CheckOutcome:
+    return CheckOutcome(
+        name="rejected_tracks",
+        passed=not set_aside,
+        severity=Severity.WARNING,
+        numbers={"rejected": len(set_aside)},
+        violations=tuple(set_aside),
+    )
 
 
 class _Findings:
     """The findings of each check: all counted, the first ones kept."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, list[Violation]] = {name: [] for name in PACK_CHECKS}
+        self._kept: dict[str, list[Violation]] = {name: [] for name in _CODES}
         self._count: Counter[str] = Counter()
 
     def add(
@@ -118,12 +134,16 @@ class _Findings:
 
 @dataclass(frozen=True, slots=True)
 class _Pack:
-    """An opened pack; ``lengths`` holds, for a shard whose arrays are not what they should be, what is wrong with them."""
+    """An opened pack; ``lengths`` holds, for a shard whose arrays are not what they should be, what is wrong with them.
+
+    ``set_aside`` is what is wrong with the tracks that it leaves out.
+    """
 
     folder: Path
     header: PackHeader
     index: pa.RecordBatch
     lengths: tuple[ShardLengths | PackFormatError, ...]
+    set_aside: tuple[Violation, ...]
 
     def column(self, name: str) -> npt.NDArray[Any]:
         return np.asarray(self.index.column(name).to_numpy(zero_copy_only=False))
@@ -146,7 +166,7 @@ def _open(folder: Path) -> _Pack:
             lengths.append(shard_lengths(folder, shard, header.face_shape))
         except PackFormatError as error:
             lengths.append(error)
-    return _Pack(folder, header, index, tuple(lengths))
+    return _Pack(folder, header, index, tuple(lengths), read_set_aside(folder))
 
 
 def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings) -> None:
@@ -165,14 +185,20 @@ def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings
             findings.add("shapes", f"{key} {promised}", f"{count}, as the index has", source=HEADER_FILE)
     shards = [shard_name(shard) for shard in range(len(pack.lengths))]
     expected = {HEADER_FILE, ARROW_FILE, *shards, *(f"{shard}/{name}" for shard in shards for name in SHARD_FILES)}
+    if pack.set_aside:
+        expected.add(VIOLATIONS_FILE)
+    if (promised := pack.header.provenance.get("rejected", 0)) != len(pack.set_aside):
+        found = f"{len(pack.set_aside)} tracks set aside"
+        findings.add("shapes", found, f"{promised}, as {HEADER_FILE} has", source=VIOLATIONS_FILE)
     present = {path.relative_to(pack.folder).as_posix() for path in pack.folder.rglob("*")}
     for name in sorted(present - expected):
         findings.add("shapes", "a file that is no part of the pack", "nothing else in its folder", source=name)
     ids = Counter(pack.index.column("sample_id").to_pylist())
     for sample_id in (sample_id for sample_id, count in ids.items() if count > 1):
         findings.add("shapes", f"{ids[sample_id]} samples of this id", "one", sample_id=sample_id, source=ARROW_FILE)
-    if clips is not None and len(clips) != pack.index.num_rows:
-        findings.add("shapes", f"{pack.index.num_rows} samples", f"{len(clips)}, the clips of the manifest")
+    if clips is not None and len(clips) != pack.index.num_rows + len(pack.set_aside):
+        aside = f" and {len(pack.set_aside)} set aside" if pack.set_aside else ""
+        findings.add("shapes", f"{pack.index.num_rows} samples{aside}", f"{len(clips)}, the clips of the manifest")
 
 
 def _check_offsets(pack: _Pack, findings: _Findings) -> npt.NDArray[np.bool_]:

@@ -50,6 +50,7 @@ from muvap_assets.asd.packs.layout import (
 from muvap_assets.asd.packs.origins import faces_origin
 from muvap_assets.asd.packs.plan import Placed, ShardPlan, pack_bytes, plan_shards
 from muvap_assets.asd.packs.reuse import CopiedTrack, Reuse, TrackCopier
+from muvap_assets.asd.packs.set_aside import WrittenShards, remove_tracks, write_set_aside
 from muvap_assets.asd.packs.video_writer import WrittenVideo, group_by_video, write_video
 from muvap_assets.asd.policy import SHARD_BYTES
 from muvap_assets.asd.timeline import model_frame_count
@@ -85,6 +86,7 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     shard_bytes: int = SHARD_BYTES,
     workers: int | None = None,
     reuse: Reuse | None = None,
+    quarantine: bool = False,
     progress: Progress = no_progress,
 ) -> PackHeader:
     """Pack ``clips`` in their order into ``folder``, which is empty.
@@ -99,6 +101,7 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
         shard_bytes: about how large a shard becomes.
         workers: threads that decode; all cores where not given. The bytes are the same.
         reuse: an earlier pack whose unchanged tracks are copied; takes down what this one is made from. The bytes are the same.
+        quarantine: leave out tracks with pictures that do not decode, and list them, instead of raising for them.
         progress: called in this thread after the faces of each sample.
 
     Returns:
@@ -107,7 +110,8 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     Raises:
         ConfigError: ``shard_bytes`` or ``workers`` is not positive.
         PublishError: the disk has not the space the plan asks for; nothing was written.
-        ValidationError: media is missing, changed since it was validated or cannot be decoded; every sample is named.
+        ValidationError: media is missing, changed since it was validated or cannot be decoded; every sample is named. With
+            ``quarantine`` also where no track is left.
         OSError: the disk is full, or ``folder`` is not empty.
     """
     workers = workers if workers is not None else os.cpu_count() or 1
@@ -119,12 +123,18 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     require_space(folder, pack_bytes(shards, face_shape), "packed shards")
     work = _Work(folder, shards, face_shape, root, workers, reuse or Reuse(), progress)
     content = _write_content(work)
-    _raise_if_any(content.violations)
+    bad = content.bad_pictures
+    if not quarantine or content.violations or len(bad) == len(clips):
+        _raise_if_any([*content.violations, *bad.values()])
+    if bad:
+        written = WrittenShards(folder, shards, face_shape, content.faces_crc32, content.audio)
+        shards = remove_tracks(written, frozenset(bad), TrackCopier(Reuse(), root, face_shape, workers=1))
+        write_set_aside(folder, [bad[position] for position in sorted(bad)])
     write_index(folder, [[_entry(placed, content, loudness) for placed in shard.samples] for shard in shards])
     header = PackHeader(
         face_shape=face_shape,
         shards=len(shards),
-        samples=len(clips),
+        samples=len(clips) - len(bad),
         source_frames=sum(shard.frames for shard in shards),
         audio_samples=sum(shard.audio_samples for shard in shards),
         provenance={
@@ -132,6 +142,7 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
             "inputs": dict(sorted(inputs.items())),
             "parameters": {"shard_bytes": shard_bytes},
             "code_version": PACK_CODE_VERSION,
+            **({"rejected": len(bad)} if bad else {}),
             **({"corpus": dict(notes)} if notes else {}),
         },
     )
@@ -212,6 +223,7 @@ class _Content:
         self.audio: dict[int, WrittenAudio] = {}
         self.stamps: dict[int, str] = {}
         self.violations: list[Violation] = []
+        self.bad_pictures: dict[int, Violation] = {}
         self._in_work: dict[int, ClipFaces] = {}
         self._work, self._total, self._done = work, len(work.samples), 0
 
@@ -255,8 +267,14 @@ class _Content:
         placed = written.block.placed
         if self._in_work[placed.position].add(written):
             faces = self._in_work.pop(placed.position)
-            self.violations.extend(faces.violations())
-            self._faces_written(placed, faces.crc32, faces_origin(placed.clip, faces.content))
+            if not faces.errors:
+                return self._faces_written(placed, faces.crc32, faces_origin(placed.clip, faces.content))
+            if faces.pictures_are_bad:
+                (self.bad_pictures[placed.position],) = faces.violations()
+            else:
+                self.violations.extend(faces.violations())
+            self._finish(placed)
+        return None
 
     def _faces_written(self, placed: Placed, crc32: int, origin: str) -> None:
         """Take down a sample's faces, and what they were made from."""
