@@ -78,6 +78,15 @@ class EncoderSpec:
         return self.device.partition(":")[0]
 
 
+def chosen_device(device: str) -> str:
+    """A device as it is named; for ``auto`` ``cuda`` where there is a device, else ``cpu``."""
+    if device != "auto":
+        return device
+    import torch  # here, since the code location loads without it
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 @dataclass(slots=True)
 class FileDigests:
     """SHA-256 of files, remembered by path, size, modification and change time and inode, where ``cache`` names a file.
