@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from muvap_assets.ref2va.encoder_spec import EncoderSpec
+from muvap_assets.ref2va.encoder_spec import EncoderSpec, chosen_device
 
 CHECKPOINT_VARIABLE, DEVICE_VARIABLE = "MUVAP_H3_CHECKPOINT", "MUVAP_H3_DEVICE"
 
@@ -29,14 +29,8 @@ class MiniMaxH3Resource(dg.ConfigurableResource[EncoderSpec]):
         """
         return EncoderSpec(
             checkpoint=Path(self.checkpoint).resolve(),
-            device=_device() if self.device == "auto" else self.device,
+            device=chosen_device(self.device),
             vae_dtype=self.vae_dtype,
             text_dtype=self.text_dtype,
             threads=self.threads,
         )
-
-
-def _device() -> str:
-    import torch  # here, since the code location loads without it
-
-    return "cuda" if torch.cuda.is_available() else "cpu"

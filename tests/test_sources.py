@@ -177,7 +177,7 @@ def test_every_file_a_ref2va_manifest_names_counts_also_in_rows_that_break_the_s
         (root / "media" / name).write_bytes(name.encode())
     rows = [
         {"target": {"video": "media/a.mp4"}, "references": [{"type": "image", "image": "media/b.png"}]},
-        {"references": [{"type": "nonsense", "audio": "media/c.wav"}, {"image": "media/gone.png"}]},
+        {"references": [{"type": "nonsense", "audio": " media/c.wav\n", "video": None}, {"image": "media/gone.png"}]},
     ]
     (root / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "{torn\n")
     (tmp_path / "datasets.yaml").write_text(json.dumps({"ref2va": {"clips": {"manifest": "raw/clips.jsonl"}}}))

@@ -31,11 +31,7 @@ class OnViolation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How strictly a corpus is held to the contract. Shares are fractions of one.
-
-    ``max_missing_audio_share``: a clip's audio may end this much of the clip early; the rest is silence and reported.
-    ``max_rejected_share``: with ``quarantine``, more rejected rows than this fail the manifest all the same.
-    ``max_silent_share``: more silent recordings than this fail the loudness index.
+    """How strictly a corpus is held to the contract; each option says what it is for. Shares are fractions of one.
 
     Raises:
         ConfigError: a value is outside what it may be; the message names it.
@@ -45,11 +41,18 @@ class Policy:
         OnViolation, Option(flag="quarantine", help="Let good rows go on where others are bad, and list the bad.")
     ] = OnViolation.FAIL
     max_missing_audio_share: Annotated[
-        float, Option(least=0, most=1, help="A clip's audio may end this share of the clip early.")
+        float,
+        Option(
+            least=0,
+            most=1,
+            help="A clip's audio may end this share of the clip early; the rest is silence and reported.",
+        ),
     ] = 0.1
-    max_rejected_share: Annotated[float, Option(least=0, most=1, help="The limit of --quarantine.")] = 0.05
+    max_rejected_share: Annotated[
+        float, Option(least=0, most=1, help="With quarantine, a larger share of rejected rows fails all the same.")
+    ] = 0.05
     max_silent_share: Annotated[
-        float, Option(least=0, most=1, help="More silent recordings than this fail the loudness index.")
+        float, Option(least=0, most=1, help="A larger share of silent recordings fails the loudness index.")
     ] = 0.1
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 import click
@@ -59,7 +59,7 @@ def record_options(record: type, but: Collection[str] = (), of: str = "") -> Cal
     return decorate
 
 
-def refuse_given(context: click.Context, names: Iterable[str], found: str, required: str) -> None:
+def refuse_given(context: click.Context, names: Collection[str], found: str, required: str) -> None:
     """Refuse options that were given and mean nothing for what the command is about.
 
     Raises:
@@ -68,8 +68,7 @@ def refuse_given(context: click.Context, names: Iterable[str], found: str, requi
     given = [
         parameter.opts[-1]
         for parameter in context.command.params
-        if parameter.name in set(names)
-        and context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT
+        if parameter.name in names and context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT
     ]
     if given:
         raise click.UsageError(f"{', '.join(given)}: given for {found}; required: {required}. Leave them out.", context)

@@ -151,6 +151,7 @@ def encode(
     """
     if validate_manifest_only:
         sys.exit(validate_ref2va(manifest, as_json=False, checkpoint=checkpoint, **options))
+    from muvap_assets.ref2va.encoder_spec import EncoderSpec, chosen_device
     from muvap_assets.ref2va.publication import export_dataset, require_free, require_places
 
     output_dir = output_dir.resolve()
@@ -158,20 +159,11 @@ def encode(
     work_dir = (work_dir or output_dir.with_name(output_dir.name + ".work")).resolve()
     require_places(output_dir, work_dir)
     layout, dataset = Layout(work_dir), dataset_of(manifest, options)
-    if not _encode(layout, dataset, _spec(checkpoint, device)):
+    spec = EncoderSpec(checkpoint=checkpoint.resolve(), device=chosen_device(device))
+    if not _encode(layout, dataset, spec):
         sys.exit(1)
     index = export_dataset(layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)
     click.echo(f"{output_dir}: {len(index.rows)} rows in {len(index.buckets)} buckets")
-
-
-def _spec(checkpoint: Path, device: str) -> EncoderSpec:
-    from muvap_assets.ref2va.encoder_spec import EncoderSpec
-
-    if device == "auto":
-        import torch
-
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    return EncoderSpec(checkpoint=checkpoint.resolve(), device=device)
 
 
 def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:

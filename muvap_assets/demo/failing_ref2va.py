@@ -105,7 +105,7 @@ def _text(folder: Path) -> Sequence[bytes]:
         _line("key_missing", caption=None),
         _line("value_invalid", caption=" "),
         _line("schema_invalid", schema_version="minimax_h3_ref2va_packed_v1"),
-        _line(" sample_id_invalid"),
+        _line(" "),  # sample_id_invalid
         _line("sample_id_duplicate"),
         _line("sample_id_duplicate"),
         _line("path_invalid", ""),

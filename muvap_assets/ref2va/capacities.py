@@ -118,6 +118,22 @@ def measured(lengths: Iterable[int], capacities: Capacities) -> Proposal:
     )
 
 
+def overlong(rows: Iterable[IndexedRow], limit: int) -> list[Violation]:
+    """Every row whose presentation is longer than ``limit`` tokens."""
+    return [
+        Violation(
+            code=ViolationCode.PRESENTATION_TOO_LONG,
+            source=row.path,
+            sample_id=row.id,
+            found=f"{row.text_tokens} presentation tokens",
+            required=f"at most {limit}; none is ever cut off",
+            hint="Shorten the row or leave it out, or raise max_presentation_tokens.",
+        )
+        for row in rows
+        if row.text_tokens > limit
+    ]
+
+
 def oversized(rows: Sequence[IndexedRow], capacities: Capacities, num_frames: int | None = None) -> list[Violation]:
     """Every row no capacity holds, with its length; ``num_frames`` as the dataset crops targets."""
     longest = capacities.values[-1]

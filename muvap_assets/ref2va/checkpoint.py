@@ -20,6 +20,11 @@ from huggingface_hub import constants as hub_constants
 from muvap_assets.errors import ConfigError
 from muvap_assets.ref2va.encoder_spec import REQUIRED_COMPONENTS, EncoderSpec, read_model_index
 
+# What a library fills in by itself where it is missing, or reports as an address it could not look up: one of these sets.
+_FILES_OF = {
+    "tokenizer": (("tokenizer.json",), ("vocab.json", "merges.txt")),
+    "processor": (("processor_config.json",), ("preprocessor_config.json",)),
+}
 # The released components hold 2.6, 0.15 and 33 billion; the tiny ones 1.2 million together.
 TINY_PARAMETERS = 10_000_000
 
@@ -98,13 +103,7 @@ def load_component(loader: Any, spec: EncoderSpec, name: str, **options: Any) ->
         ConfigError: it cannot be loaded, came back as None, lacks a weight, or kept a parameter without storage.
     """
     folder = spec.checkpoint / name
-    try:
-        with offline():
-            model, report = loader.from_pretrained(
-                folder, local_files_only=True, use_safetensors=True, output_loading_info=True, **options
-            )
-    except Exception as error:  # the libraries raise anything here, from OSError to safetensors' own
-        raise _unusable(folder, f"cannot be loaded ({type(error).__name__}: {error})") from error
+    model, report = _loaded(loader, folder, use_safetensors=True, output_loading_info=True, **options)
     if model is None:
         raise _unusable(folder, "loaded as None")
     # A missing weight is filled with random values by one library and left without storage by the other.
@@ -118,20 +117,28 @@ def load_component(loader: Any, spec: EncoderSpec, name: str, **options: Any) ->
 
 
 def load_plain(loader: Any, spec: EncoderSpec, name: str) -> Any:
-    """A tokenizer or processor.
+    """A tokenizer, a processor or a configuration.
 
     Raises:
-        ConfigError: it cannot be loaded.
+        ConfigError: it cannot be loaded, or a file is missing without which it would load empty.
     """
     folder = spec.checkpoint / name
-    try:
-        with offline():
-            loaded = loader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-    except Exception as error:  # as above
-        raise _unusable(folder, f"cannot be loaded ({type(error).__name__}: {error})") from error
+    choices = _FILES_OF.get(name, ())
+    if choices and not any(all((folder / file).is_file() for file in files) for files in choices):
+        raise _unusable(folder, f"it lacks {', or '.join(' and '.join(files) for files in choices)}")
+    loaded = _loaded(loader, folder, trust_remote_code=False)
     if loaded is None:
         raise _unusable(folder, "loaded as None")
     return loaded
+
+
+def _loaded(loader: Any, folder: Path, **options: Any) -> Any:
+    try:
+        with offline():
+            return loader.from_pretrained(folder, local_files_only=True, **options)
+    except Exception as error:  # the libraries raise anything here, from OSError to safetensors' own
+        told = " ".join(str(error).split())
+        raise _unusable(folder, f"cannot be loaded ({type(error).__name__}: {told})") from error
 
 
 def _unusable(folder: Path, found: str) -> ConfigError:

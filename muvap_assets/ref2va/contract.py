@@ -8,7 +8,7 @@ Records and constants only: no arithmetic beyond checks of themselves, no file i
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
@@ -105,7 +105,6 @@ class Size(NamedTuple):
         return f"{self.width}x{self.height}"
 
 
-CANVAS_SIDE_RULE = f"a positive multiple of {CANVAS_MULTIPLE}"
 CANVAS_RULE = f"a canvas of at most {MAX_CANVAS_PIXELS:,} pixels"
 
 
@@ -123,25 +122,16 @@ class Geometry:
     num_frames: int
 
     def __post_init__(self) -> None:
-        for name, value in (("width", self.width), ("height", self.height)):
-            if not is_canvas_side(value):
-                raise ConfigError(f"geometry: {name} is {value!r}, required is {CANVAS_SIDE_RULE}. Change it.")
+        for name, rule in GEOMETRY_RULES.items():
+            if required := rule(getattr(self, name)):
+                raise ConfigError(f"geometry: {name} is {getattr(self, name)!r}, required is {required}. Change it.")
         if self.width * self.height > MAX_CANVAS_PIXELS:
             raise ConfigError(f"geometry: found {self.size}, required is {CANVAS_RULE}. Choose a smaller canvas.")
-        if not is_frame_count(self.num_frames):
-            raise ConfigError(
-                f"geometry: num_frames is {self.num_frames!r}, required is {frame_count_rule(self.num_frames)}. Change it."
-            )
 
     @property
     def size(self) -> Size:
         """The canvas alone."""
         return Size(self.width, self.height)
-
-
-def is_canvas_side(value: int) -> bool:
-    """Whether ``value`` pixels can be a side of a canvas: a positive multiple of 32 (contract)."""
-    return value > 0 and value % CANVAS_MULTIPLE == 0
 
 
 def is_frame_count(value: int) -> bool:
@@ -156,6 +146,22 @@ def frame_count_rule(value: int) -> str:
     below = (value - FRAME_REMAINDER) // CLIP_FRAMES * CLIP_FRAMES + FRAME_REMAINDER
     near = [str(count) for count in (below, below + CLIP_FRAMES) if is_frame_count(count)] or [str(FRAME_REMAINDER)]
     return f"17 * n + 5 for a nonnegative n (nearest: {' or '.join(near)})"
+
+
+def _wrong_side(value: int) -> str | None:
+    return None if value > 0 and value % CANVAS_MULTIPLE == 0 else f"a positive multiple of {CANVAS_MULTIPLE}"
+
+
+def _wrong_frame_count(value: int) -> str | None:
+    return None if is_frame_count(value) else frame_count_rule(value)
+
+
+GEOMETRY_RULES: Mapping[str, Callable[[int], str | None]] = {
+    "width": _wrong_side,
+    "height": _wrong_side,
+    "num_frames": _wrong_frame_count,
+}
+"""What is required of a wrong value of each field of a :class:`Geometry` (contract); ``None`` where the value is right."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,28 +293,18 @@ class ModelSizes:
         return cls(**declared)
 
 
-def _wrong_side(value: int) -> str | None:
-    return None if is_canvas_side(value) else CANVAS_SIDE_RULE
-
-
-def _wrong_frame_count(value: int) -> str | None:
-    return None if is_frame_count(value) else frame_count_rule(value)
-
-
 def _a_row(what: str) -> str:
     return f"{what} a row may have; the default is the model's."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetOptions:
-    """What a dataset's entry may set; the defaults are the contract's.
+    """What a dataset's entry may set; each option says what it is for, and the defaults are the contract's.
 
-    ``width``, ``height`` and ``num_frames`` are the canvas of rows without a ``target_geometry``; ``sft`` ignores them. How many
-    references a row may carry is by default what ``MiniMaxH3Ref2VASetupStep`` of the blocks takes: ``max_videos`` counts silent
-    and sounding videos, ``max_audios`` only standalone ones, for a video's soundtrack is its own.
-    ``global_batch_rows`` is what the bucket table fills its buckets up to. ``decode_check`` rows of each part are decoded
-    again and compared with their media; ``decode_check_min_psnr_db`` and ``decode_check_min_audio_snr_db`` are what they should
-    reach (see ``decode_check`` for where the defaults come from).
+    ``width``, ``height`` and ``num_frames`` are for rows whose ``target_geometry`` leaves them out; ``sft`` ignores them. How
+    many references a row may carry is by default what ``MiniMaxH3Ref2VASetupStep`` of the blocks takes; a video's soundtrack
+    is no standalone audio. Where the defaults of ``decode_check_min_psnr_db`` and ``decode_check_min_audio_snr_db`` come from
+    is told in ``decode_check``.
 
     Raises:
         ConfigError: a value is outside what it may be; the message names it.

@@ -22,7 +22,7 @@ from torch.utils.data import Dataset
 
 from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
 from muvap_assets.ref2va.cache import open_index
-from muvap_assets.ref2va.capacities import Capacities, oversized
+from muvap_assets.ref2va.capacities import Capacities, overlong, oversized
 from muvap_assets.ref2va.contract import (
     DEFAULT_PRESENTATION_TOKENS,
     Format,
@@ -275,19 +275,9 @@ _CLASS_NAMES = {each.format: each.__name__ for each in (PackedRef2VADataset, SFT
 
 def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Violation]:
     found = [] if settings.capacities is None else oversized(rows, settings.capacities, settings.crop_frames)
-    limit, frames = settings.max_presentation_tokens, settings.crop_frames
+    found += overlong(rows, settings.max_presentation_tokens)
+    frames = settings.crop_frames
     for row in rows:
-        if row.text_tokens > limit:
-            found.append(
-                Violation(
-                    code=ViolationCode.PRESENTATION_TOO_LONG,
-                    source=row.path,
-                    sample_id=row.id,
-                    found=f"{row.text_tokens} presentation tokens",
-                    required=f"at most {limit}; none is ever cut off",
-                    hint="Raise max_presentation_tokens, or leave the row out of the dataset.",
-                )
-            )
         if frames is not None and row.num_frames < frames:
             found.append(
                 Violation(

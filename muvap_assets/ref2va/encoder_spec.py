@@ -75,6 +75,15 @@ class EncoderSpec:
         return self.device.partition(":")[0]
 
 
+def chosen_device(device: str) -> str:
+    """A device as it is named; for ``auto`` ``cuda`` where there is a device, else ``cpu``."""
+    if device != "auto":
+        return device
+    import torch  # here, since the code location loads without it
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def read_model_index(checkpoint: Path) -> dict[str, Any]:
     """The checkpoint's ``modular_model_index.json``, with every component folder the encoding requires in its place.
 

@@ -54,7 +54,7 @@ from muvap_assets.ref2va.encoder import (
     Stage,
     Tensors,
 )
-from muvap_assets.ref2va.encoder_spec import POSTERIOR_SEED, TEXT_LAYER, EncoderSpec, fingerprint_of
+from muvap_assets.ref2va.encoder_spec import POSTERIOR_SEED, TEXT_LAYER, EncoderSpec, fingerprint_of, read_model_index
 from muvap_assets.ref2va.prefetch import by_reference, clips_of, refuse_media, size_of
 from muvap_assets.ref2va.presentation import Presentation
 from muvap_assets.ref2va.vae_decoding import decoded_frames, decoded_waveform
@@ -322,8 +322,9 @@ def open_presentation(spec: EncoderSpec) -> Presentation:
     """The token planner of a checkpoint: its tokenizer and processor, and no weight.
 
     Raises:
-        ConfigError: one of them cannot be loaded.
+        ConfigError: the checkpoint is incomplete, or one of them cannot be loaded.
     """
+    read_model_index(spec.checkpoint)
     with quiet():
         tokenizer = load_plain(Qwen2TokenizerFast, spec, "tokenizer")
         processor = load_plain(Qwen3VLProcessor, spec, "processor")

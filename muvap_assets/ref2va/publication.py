@@ -30,7 +30,7 @@ from muvap_assets.publish import (
     write_json,
 )
 from muvap_assets.ref2va.cache import PICKLE_NAME, STAMPS_NAME, place_index, read_index, write_index
-from muvap_assets.ref2va.capacities import propose
+from muvap_assets.ref2va.capacities import overlong, propose
 from muvap_assets.ref2va.contract import DEFAULT_PRESENTATION_TOKENS, Format
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, training_section, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow
@@ -230,8 +230,9 @@ def _read_rows(
 def _problem(
     row: FinishedRow, result: tuple[IndexedRow, Format] | Violation, options: PublicationOptions
 ) -> Violation | None:
+    place: dict[str, Any] = {"source": None, "row": row.row, "sample_id": row.sample_id}
     if isinstance(result, Violation):
-        return replace(result, source=None, row=row.row, sample_id=row.sample_id)
+        return replace(result, **place)
     indexed, format = result
     if format is not options.format:
         return Violation(
@@ -239,8 +240,7 @@ def _problem(
             found=f"a row of {format.schema_id}",
             required=f"rows of {options.format.schema_id} only",
             hint="Encode it in the dataset's format.",
-            row=row.row,
-            sample_id=row.sample_id,
+            **place,
         )
     if row.sha256 is not None and indexed.sha256 != row.sha256:
         return Violation(
@@ -248,8 +248,7 @@ def _problem(
             found=f"its file's digest is {indexed.sha256[:12]}",
             required=f"{row.sha256[:12]}, as when it was finished",
             hint="Materialize its part of ref2va/encoded_latents again, and check the disk.",
-            row=row.row,
-            sample_id=row.sample_id,
+            **place,
         )
     if indexed.id != row.sample_id:
         return Violation(
@@ -257,19 +256,10 @@ def _problem(
             found=f"its file holds the row {indexed.id!r}",
             required="the row itself",
             hint="Encode it again.",
-            row=row.row,
-            sample_id=row.sample_id,
+            **place,
         )
-    if indexed.text_tokens > options.max_presentation_tokens:
-        return Violation(
-            code=ViolationCode.PRESENTATION_TOO_LONG,
-            found=f"{indexed.text_tokens} presentation tokens",
-            required=f"at most {options.max_presentation_tokens}; none is ever cut off",
-            hint="Shorten the row, or raise max_presentation_tokens.",
-            row=row.row,
-            sample_id=row.sample_id,
-        )
-    return None
+    too_long = overlong([indexed], options.max_presentation_tokens)
+    return replace(too_long[0], **place) if too_long else None
 
 
 def _missing(row: FinishedRow) -> Violation:

@@ -10,6 +10,7 @@ from pathlib import Path
 from muvap_assets.errors import FormatError, Violation, ViolationCode
 from muvap_assets.publish import CheckOutcome
 from muvap_assets.ref2va.cache import Depth, IndexVerdict, read_index, verify_index
+from muvap_assets.ref2va.capacities import overlong
 from muvap_assets.ref2va.handover import TRAINING_NAME, read_training
 from muvap_assets.ref2va.index_rows import DatasetIndex
 from muvap_assets.ref2va.shard_scan import Watch, each_path
@@ -71,7 +72,7 @@ def verify_dataset(
         CheckOutcome.of("buckets_match_latents", _only(verdict.violations, _BUCKET_CODES), buckets=len(index.buckets)),
         CheckOutcome.of("one_schema", schemas, schema=index.format.schema_id),
         CheckOutcome.of(
-            "presentations_fit", _check_presentations(index, limit), longest=max(row.text_tokens for row in index.rows)
+            "presentations_fit", overlong(index.rows, limit), longest=max(row.text_tokens for row in index.rows)
         ),
         CheckOutcome.of(
             "index_matches",
@@ -148,21 +149,6 @@ def _row_finding(
         required=f"{required}",
         hint="Publish the dataset again.",
     )
-
-
-def _check_presentations(index: DatasetIndex, limit: int) -> list[Violation]:
-    return [
-        Violation(
-            code=ViolationCode.PRESENTATION_TOO_LONG,
-            source=row.path,
-            sample_id=row.id,
-            found=f"{row.text_tokens} presentation tokens",
-            required=f"at most {limit}, the dataset's limit",
-            hint="Leave the row out, or raise max_presentation_tokens and publish again.",
-        )
-        for row in index.rows
-        if row.text_tokens > limit
-    ]
 
 
 def _check_training(root: Path, place: Path) -> list[Violation]:

@@ -20,7 +20,7 @@ from muvap_assets.media.sound import STREAM_RULE, stream_name
 from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
     CANVAS_RULE,
-    CANVAS_SIDE_RULE,
+    GEOMETRY_RULES,
     MAX_CANVAS_PIXELS,
     PACKED_SCHEMA,
     RAW_SCHEMA,
@@ -31,9 +31,6 @@ from muvap_assets.ref2va.contract import (
     RawSample,
     Reference,
     ReferenceKind,
-    frame_count_rule,
-    is_canvas_side,
-    is_frame_count,
 )
 from muvap_assets.ref2va.findings import Findings
 
@@ -48,7 +45,7 @@ REFERENCE_KEYS: Mapping[ReferenceKind, tuple[str, ...]] = {
 OPTIONAL_REFERENCE_KEYS = ("fps", "sample_rate", "audio_stream")
 TARGET_KEYS = ("video", "audio_stream")
 OPTIONAL_TARGET_KEYS = ("audio_stream",)
-GEOMETRY_KEYS = ("width", "height", "num_frames")
+GEOMETRY_KEYS = tuple(GEOMETRY_RULES)
 MAX_ID_LENGTH = 200
 _DEFAULTS = {option.name: option.default for option in options_of(DatasetOptions)}
 MAX_RATE_HZ = 768_000
@@ -395,10 +392,7 @@ class _Reader:
         if not isinstance(number, int) or isinstance(number, bool):
             self.wrong(place, number, "a whole number")
             return None
-        on_lattice = is_frame_count(number) if name == "num_frames" else is_canvas_side(number)
-        if not on_lattice:
-            frames = name == "num_frames"
-            required = frame_count_rule(number) if frames else CANVAS_SIDE_RULE
+        if required := GEOMETRY_RULES[name](number):
             self._off_lattice(place, shown(number), required, "Choose one; none is snapped.")
             return None
         return number

@@ -388,6 +388,35 @@ def test_a_missing_component_folder_is_refused_by_name(broken, name):
         open_all(broken)
 
 
+@pytest.mark.parametrize(
+    ("name", "files", "told"),
+    [
+        ("tokenizer", None, "checkpoint {0}: no tokenizer, required are the folders"),
+        ("processor", None, "checkpoint {0}: no processor, required are the folders"),
+        ("tokenizer", ["tokenizer.json"], "{0}/tokenizer: it lacks tokenizer.json, or vocab.json and merges.txt,"),
+        (
+            "processor",
+            ["processor_config.json"],
+            "{0}/processor: it lacks processor_config.json, or preprocessor_config",
+        ),
+    ],
+)
+def test_a_checkpoint_that_cannot_count_tokens_is_one_line_that_names_folder_and_file(broken, name, files, told):
+    """The tokenizer's library would load an empty vocabulary in silence, and takes a missing folder for an address."""
+    from muvap_assets.ref2va.h3 import open_presentation
+
+    if files is None:
+        shutil.rmtree(broken / name)
+    for file in files or ():
+        (broken / name / file).unlink()
+    with pytest.raises(ConfigError) as raised:
+        open_presentation(EncoderSpec(checkpoint=broken, device="cpu"))
+    message = str(raised.value)
+    assert told.format(broken) in message
+    assert "\n" not in message
+    assert "epo id" not in message
+
+
 def test_a_checkpoint_without_its_index_is_refused(broken):
     (broken / "modular_model_index.json").unlink()
     with pytest.raises(ConfigError, match="modular_model_index"):
