@@ -64,10 +64,10 @@ def write_instance(home, **settings):
 def until(condition, within, what, every=0.5):
     """Wait for ``condition``, looked at ``every`` so many seconds, to become true; what it returned.
 
-    ``within`` seconds are meant for a machine with nothing else to do; a busy one is given more. ``what`` is for the
-    message: a text, or what is called for one.
+    ``within`` seconds are meant for a machine with nothing else to do; one that runs other tests beside this is given more.
+    ``what`` is for the message: a text, or what is called for one.
     """
-    within *= max(1.0, os.getloadavg()[0] / os.cpu_count())
+    within *= max(3.0, 2 * os.getloadavg()[0] / os.cpu_count())
     end = time.monotonic() + within
     while time.monotonic() < end:
         found = condition()

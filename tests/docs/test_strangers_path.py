@@ -12,6 +12,7 @@ from skipping import skip_or_fail
 from walks import Walk, to_run, with_environment
 
 from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.layout import Layout
 from muvap_assets.ref2va.cache import open_index
 
 PAGE = "README.md"
@@ -80,6 +81,32 @@ def test_rows_of_ref2va_are_encoded_and_published(walk, clone):
     )
     facts = json.loads((clone / "out/clips/dataset.json").read_text())
     assert facts["rows"] == 1
+
+
+@pytest.mark.slow
+def test_a_second_demo_makes_nothing_and_the_ci_script_makes_all_of_it_from_nothing(walk, clone):
+    def run(*command):
+        return subprocess.run(
+            command, cwd=clone, env=walk.environment(), capture_output=True, text=True, check=True
+        ).stdout
+
+    assert "dagster asset materialize" not in run("make", "-o", "install", "demo")
+    root, checkpoint = clone / "from-nothing", clone / "data/demo/tiny-checkpoint"
+    run(
+        "env",
+        f"MUVAP_H3_CHECKPOINT={checkpoint}",
+        ".venv/bin/python",
+        "deploy/ci/materialize.py",
+        "--all",
+        "--data-root",
+        root,
+    )
+    for line, artifact, partition in (
+        ("asd", "packed_shards", "demo_val"),
+        ("ref2va", "parquet_cache_index", "demo_whole"),
+    ):
+        again = Layout(root).artifact(line, artifact, partition).current.resolve()
+        assert again.name == current(clone, line, artifact, partition).name
 
 
 @pytest.mark.slow

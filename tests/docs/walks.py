@@ -97,15 +97,23 @@ class Walk:
                 self._python(block, after)
         return self.ran
 
-    def _environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("MUVAP_", "DAGSTER_"))}
+    def environment(self) -> dict[str, str]:
+        """What every command is given: nothing of the caller's own settings."""
+        settings = (
+            "MUVAP_",
+            "DAGSTER_",
+            "DATA_ROOT",
+            "MAKE",
+            "MFLAGS",
+        )  # the last three: of the `make` that runs the tests
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
         return {**kept, "PYTHONPATH": str(self.workspace), "MUVAP_H3_DEVICE": "cpu", "COLUMNS": "200"}
 
     def _run(self, command: Sequence[str], block: Block) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             command,
             cwd=self.workspace,
-            env=self._environment(),
+            env=self.environment(),
             capture_output=True,
             text=True,
             check=False,
