@@ -10,13 +10,14 @@ from click.testing import CliRunner
 from version_roots import names
 
 from muvap_assets.asd import line
-from muvap_assets.asd.contract import Corpus, OnViolation, Policy
+from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.loader import PackedASDDataset
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.packs.set_aside import read_set_aside
 from muvap_assets.asd.packs.verify import verify_pack
 from muvap_assets.asd.packs.writer import write_pack
+from muvap_assets.asd.policy import OnViolation, Policy
 from muvap_assets.cli.main import main
 from muvap_assets.errors import ValidationError, ViolationCode
 from muvap_assets.layout import Layout
