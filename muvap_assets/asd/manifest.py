@@ -235,17 +235,17 @@ def _one_rate_a_recording(
     """One array named with two rates would be two recordings of one id: all its rows are refused."""
     rates: dict[str, set[int]] = {}
     for probe in probes.values():
-        rates.setdefault(probe.sha256, set()).add(probe.rate_hz)
+        rates.setdefault(probe.recording_id, set()).add(probe.rate_hz)
     kept = {}
     for key, probe in probes.items():
-        if len(rates[probe.sha256]) == 1:
+        if len(rates[probe.recording_id]) == 1:
             kept[key] = probe
             continue
         for row in rows_of[key]:
             conflict = Violation(
                 code=ViolationCode.AUDIO_RATE_INVALID,
                 field="audio_sample_rate",
-                found=f"the rates {sorted(rates[probe.sha256])} for the same recording",
+                found=f"the rates {sorted(rates[probe.recording_id])} for the same recording",
                 required="one rate a recording",
                 hint="Keep the true one.",
             )
@@ -272,11 +272,12 @@ def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation
         except MediaError as error:
             return None, [_media_fault(error, "visual_path", row.visual_path)]
     names, errors, fingerprint = list_frames(path)
-    if not errors and (other := not_jpeg(path, names)):
-        errors = (other,)
     if errors:
         return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
-    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), check_frame_times(row, names)
+    found = check_frame_times(row, names)
+    if (other := not_jpeg(path, names)) is not None:
+        found.append(_media_fault(other, "visual_path", row.visual_path))
+    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), found
 
 
 def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:

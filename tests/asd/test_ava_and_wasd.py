@@ -136,7 +136,7 @@ def test_an_entry_needs_root_and_split_and_every_path_may_be_another(tmp_path):
 def test_a01_an_extra_crop_is_refused_by_name_with_both_counts(one, annotated):
     if annotated:
         one.write_original()
-    (one.crops(one.tracks[0]) / "902.07.jpg").write_bytes(b"x")
+    (one.crops(one.tracks[0]) / "902.07.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     violation = only(judged(ava(one)))
     assert (violation.code, violation.row) == (V.LABEL_COUNT_MISMATCH, 1)
     assert violation.found == "labels has 25 entries, faces has 26 frames; extra '902.07.jpg'"
@@ -181,7 +181,7 @@ def test_a01_a_crop_on_the_heels_of_another_is_refused_without_annotations_too(o
 @pytest.mark.parametrize("video", ["G16p2gY-26M_905-935", "Ve_wd6pcZwY_70-100", "WZkEgX7lfQs_10-35"])
 def test_a01_the_extra_crops_wasd_ships_with_are_known_by_name(tmp_path, video):
     corpus = Miniature(tmp_path / "wasd", [Track(f"{video}_0000_0060_1", video, "30", 30, "0")]).write()
-    (corpus.crops(corpus.tracks[0]) / "29.83.jpg").write_bytes(b"x")
+    (corpus.crops(corpus.tracks[0]) / "29.83.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     mismatch = judged(wasd(corpus)).violations[0]
     assert mismatch.code is V.LABEL_COUNT_MISMATCH
     assert "Known of WASD train as shipped: nine tracks" in mismatch.hint
@@ -213,8 +213,8 @@ def test_a03_crops_are_in_the_order_of_numbers_across_a_power_of_ten(tmp_path, s
 
 def test_a03_names_that_are_no_numbers_and_equal_numbers_are_refused_together(one):
     folder = one.crops(one.tracks[0])
-    (folder / "face.jpg").write_bytes(b"x")
-    (folder / "902.0.jpg").write_bytes(b"x")
+    (folder / "face.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    (folder / "902.0.jpg").write_bytes(b"\xff\xd8\xff\xe0")
     assert {code for _, code in found(judged(ava(one)))} == {V.FRAME_NAME_INVALID, V.FRAME_NAME_DUPLICATE}
 
 

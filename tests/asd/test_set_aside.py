@@ -271,7 +271,7 @@ def test_the_command_looks_deep_where_it_is_told_to(tracks, tmp_path):
     raw.write_text("{}\n")
     refused = CliRunner().invoke(main, ["validate", "--deep", str(raw)])
     assert refused.exit_code == 2
-    assert "--deep is for a TSV" in refused.output
+    assert "--deep: given for" in refused.output
 
 
 @pytest.mark.parametrize(
