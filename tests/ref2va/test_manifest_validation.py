@@ -182,13 +182,17 @@ def test_a_hole_in_a_references_sound_is_refused(folder):
     assert all("0.250 s from 0.250 s on" in v.found for v in report.violations if v.severity is Severity.ERROR)
 
 
-def test_sounds_counted_before_gaps_were_are_counted_again(folder):
+@pytest.mark.parametrize(
+    ("kind", "fact"),
+    [("sound", "gaps"), ("video", "header_end_sec"), ("video", "interlaced_frames"), ("image", "colour")],
+)
+def test_counts_remembered_without_a_fact_that_is_needed_now_are_made_again(folder, kind, fact):
     target(folder / "target.mkv", 30, sound_holes=[(8000, 16_000)])
     row, cache = raw_row(target={"video": "target.mkv"}), folder / "counts"
     before = validate(folder, row, facts=MediaFacts(cache))
-    (entry,) = cache.glob("sound-*.json")
+    (entry,) = cache.glob(f"{kind}-*.json")
     record = json.loads(entry.read_text())
-    assert record["facts"].pop("gaps") == [[8000, 8000]]
+    record["facts"].pop(fact)
     entry.write_text(json.dumps(record))
     facts = MediaFacts(cache)
     assert validate(folder, row, facts=facts).violations == before.violations
