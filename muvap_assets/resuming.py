@@ -111,7 +111,7 @@ class ResumableBatchSampler(ABC, Generic[Batch]):
             _LOG.info("sampler: epoch %d: %s", self._epoch, run)
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Where the epoch stands; plain JSON, the same on every rank: one is saved, and all ranks load it.
+        """The place within the epoch; plain JSON, the same on every rank: one is saved, and all ranks load it.
 
         Args:
             consumed: batches of this pass that this rank trained on. Needed with torch's DataLoader where workers read ahead,
@@ -125,8 +125,8 @@ class ResumableBatchSampler(ABC, Generic[Batch]):
         steps = self._handed if consumed is None else consumed
         if not 0 <= steps <= len(run):
             raise ConfigError(
-                f"sampler: {steps} batches consumed; required: 0 to {len(run)}, the batches of this pass. Count from where the "
-                "pass began, anew after a state was loaded."
+                f"sampler: {steps} batches consumed; required: 0 to {len(run)}, the batches of this pass. Count from 0 "
+                "where a pass begins, also after a state was loaded."
             )
         return {"plan": self.fingerprint(), "epoch": self._epoch, "consumed": run.consumed(steps)}
 

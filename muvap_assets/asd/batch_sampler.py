@@ -78,6 +78,10 @@ class BatchPlan:
     items: Integers
     edges: Integers
 
+    def batch(self, number: int) -> Integers:
+        """The items of a batch."""
+        return self.items[self.edges[number] : self.edges[number + 1]]
+
 
 class FrameBudgetBatchSampler(ResumableBatchSampler[EpochBatch]):
     """Batches of items whose lengths are alike, for torch's DataLoader (``batch_sampler=``) or a ``PrefetchLoader``.
@@ -258,7 +262,7 @@ class FrameBudgetBatchSampler(ResumableBatchSampler[EpochBatch]):
             rank=self._rank,
             world=self._world,
             whole=whole,
-            tail=tail,
+            dealt=np.concatenate([plan.items[:0], *(plan.batch(number) for number in tail.tolist())]),
             order=order,
             consumed_in=consumed_in,
         )
@@ -274,7 +278,7 @@ class FrameBudgetBatchSampler(ResumableBatchSampler[EpochBatch]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _DealtPass:
-    """``whole`` [steps, world] batches and the batches of ``tail`` whose items are dealt; ``order`` of these steps, the tail last.
+    """``whole`` [steps, world] batches, and the items that are ``dealt`` in one more step, the last that ``order`` counts.
 
     ``consumed_in`` [batches] is the step each batch is consumed in, -1 before this pass.
     """
@@ -284,7 +288,7 @@ class _DealtPass:
     rank: int
     world: int
     whole: Integers
-    tail: Integers
+    dealt: Integers
     order: Integers
     consumed_in: Integers
 
@@ -300,29 +304,21 @@ class _DealtPass:
 
     @property
     def repeats(self) -> dict[str, int]:
-        items = len(self._tail_items())
+        items = len(self.dealt)
         return {"last step": self.world - items} if 0 < items < self.world else {}
 
     def batches(self) -> Iterator[EpochBatch]:
-        items, edges, own = self.plan.items, self.plan.edges, self.whole[:, self.rank].tolist()
+        own = self.whole[:, self.rank].tolist()
+        dealt = np.array_split(np.resize(self.dealt, max(len(self.dealt), self.world)), self.world)[self.rank]
         for step in self.order.tolist():
-            if step < len(own):
-                yield EpochBatch(items[edges[own[step]] : edges[own[step] + 1]].tolist(), self.epoch)
-            else:
-                dealt = self._tail_items()
-                dealt = np.resize(dealt, max(len(dealt), self.world))
-                yield EpochBatch(np.array_split(dealt, self.world)[self.rank].tolist(), self.epoch)
+            items = self.plan.batch(own[step]) if step < len(own) else dealt
+            yield EpochBatch(items.tolist(), self.epoch)
 
     def consumed(self, steps: int) -> list[list[int]]:
         """Runs [first, stop) of the epoch's items, counted from the longest on."""
         done = np.concatenate([[False], self.consumed_in < steps, [False]])
         runs: list[list[int]] = self.plan.edges[np.flatnonzero(np.diff(done))].reshape(-1, 2).tolist()
         return runs
-
-    def _tail_items(self) -> Integers:
-        edges = self.plan.edges
-        parts = [self.plan.items[edges[batch] : edges[batch + 1]] for batch in self.tail.tolist()]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
 def _consumed_batches(edges: Integers, consumed: Any) -> npt.NDArray[np.bool_]:

@@ -75,7 +75,7 @@ class PrefetchLoader:
         self.batch_sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the epoch stands: after the batches given so far, however many were made ahead."""
+        """The place within the epoch: after the batches given so far, however many were made ahead."""
         return self.batch_sampler.state_dict(self._given)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

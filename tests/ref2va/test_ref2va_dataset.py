@@ -300,6 +300,36 @@ def test_loader_workers_read_what_the_process_itself_reads_in_the_samplers_order
         assert torch.equal(document.ref_visual_anchor, dataset[number].ref_visual_anchor)
 
 
+def test_a_datasets_version_is_that_of_its_rows_wherever_it_lies(tmp_path):
+    records = [clean_record("a"), clean_record("b")]
+    folder = published(tmp_path / "one", *records)
+    shutil.copytree(folder, tmp_path / "copy")
+    rebuild_index(tmp_path / "copy")
+    version = PackedRef2VADataset(folder).version
+    assert PackedRef2VADataset(tmp_path / "copy").version == version
+    other = published(tmp_path / "two", records[0], replace(records[1], caption="another"))
+    assert PackedRef2VADataset(other).version != version
+
+
+def test_an_interrupted_epoch_goes_on_with_other_ranks_and_workers(tmp_path):
+    records = [clean_record(f"s{number}") for number in range(5)] + [
+        clean_record(f"w{number}", WIDE) for number in range(4)
+    ]
+    dataset = PackedRef2VADataset(published(tmp_path, *records))
+    sampler = BucketBatchSampler(dataset)
+    loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=collate, num_workers=2)
+    trained = [document.id for document, _ in zip(loader, range(3), strict=False)]
+    state = json.loads(json.dumps(sampler.state_dict(consumed=3)))
+    repeated = {}
+    for rank in range(2):
+        resumed = BucketBatchSampler(dataset, rank=rank, world_size=2)
+        resumed.load_state_dict(state)
+        repeated = resumed.repeats
+        trained += [document.id for document in DataLoader(dataset, batch_sampler=resumed, collate_fn=collate)]
+    assert set(trained) == {record.id for record in records}
+    assert len(trained) == len(records) + sum(repeated.values())
+
+
 def test_reading_batches_loads_no_encoder_no_decoder_and_no_framework(tmp_path):
     folder = published(tmp_path, clean_record("a"))
     code = """
