@@ -19,7 +19,7 @@ import numpy.typing as npt
 from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import Violation, ViolationCode
-from muvap_assets.media.sound import SoundChoice
+from muvap_assets.media.sound_files import SoundChoice
 
 AUDIO_RATE_HZ = 16_000
 """Rate of packed audio: what the CPC stack reads, 640 samples a model frame."""

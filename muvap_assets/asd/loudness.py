@@ -40,7 +40,7 @@ from muvap_assets.media.audio import (
     resampled_blocks,
     to_int16,
 )
-from muvap_assets.media.sound import Float32, SoundChoice, audio_error
+from muvap_assets.media.sound_files import Float32, SoundChoice, audio_error
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, write_json

@@ -46,7 +46,7 @@ from muvap_assets.asd.video_rows import open_video_rows
 from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
 from muvap_assets.media.audio import AudioProbe, probe_audio, scale_fault
 from muvap_assets.media.faces import list_frames, load_decoder, not_jpeg, open_npy_faces
-from muvap_assets.media.sound import SoundChoice, SoundNote
+from muvap_assets.media.sound_files import SoundChoice, SoundNote
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_json, write_violations
 from muvap_assets.threads import thread_pool

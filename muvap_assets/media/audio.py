@@ -23,7 +23,8 @@ import numpy.typing as npt
 import soxr
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.sound import Float32, SoundChoice, SoundFile, SoundNote, audio_error, refuse_missing
+from muvap_assets.media.sound import SoundFile
+from muvap_assets.media.sound_files import Float32, SoundChoice, SoundNote, audio_error, refuse_missing
 from muvap_assets.media.soundtrack import Gap, SoundSource, lead_samples
 from muvap_assets.media.video import VideoSource
 from muvap_assets.storage.digests import file_sha256

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muvap_assets.errors import MediaError, ViolationCode
-from muvap_assets.media.sound import SoundChoice, SoundFile, SoundNote, audio_error
+from muvap_assets.media.sound import SoundFile
+from muvap_assets.media.sound_files import SoundChoice, SoundNote, audio_error
 
 PROBE = f"sound 2, av {version('av')}"
 BLOCK_SAMPLES = 1 << 16

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import ImageFacts, count_image
-from muvap_assets.media.sound import SoundChoice, SoundNote
+from muvap_assets.media.sound_files import SoundChoice, SoundNote
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.progress import Progress, no_progress

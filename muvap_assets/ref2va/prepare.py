@@ -24,7 +24,7 @@ from PIL import Image
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import read_image
-from muvap_assets.media.sound import SoundChoice
+from muvap_assets.media.sound_files import SoundChoice
 from muvap_assets.media.soundtrack import SoundSource
 from muvap_assets.media.video import VideoSource
 from muvap_assets.ref2va.contract import (

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from muvap_assets.errors import BACKSLASH_HINT, Violation, ViolationCode
-from muvap_assets.media.sound import STREAM_RULE, stream_name
+from muvap_assets.media.sound_files import STREAM_RULE, stream_name
 from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
     CANVAS_RULE,

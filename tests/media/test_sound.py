@@ -14,7 +14,7 @@ from media_makers import tone, write_sound, write_tracks, write_video
 
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media.audio import Recording, native_blocks, probe_audio
-from muvap_assets.media.sound import SoundChoice
+from muvap_assets.media.sound_files import SoundChoice
 from muvap_assets.media.soundtrack import SoundSource, count_sound
 from muvap_assets.media.wav import read_wav_header
 

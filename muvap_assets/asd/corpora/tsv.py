@@ -41,7 +41,7 @@ from muvap_assets.asd.corpora.fields import (
 )
 from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
 from muvap_assets.errors import Severity, Violation, ViolationCode
-from muvap_assets.media.sound import STREAM_RULE, stream_name
+from muvap_assets.media.sound_files import STREAM_RULE, stream_name
 
 _DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
