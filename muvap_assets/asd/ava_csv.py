@@ -384,7 +384,7 @@ def _box_fault(row: AvaRow) -> Violation | None:
     required = "0 <= x1 < x2 <= 1, and y alike"
     if 0 <= left < right <= 1 and 0 <= top < bottom <= 1:
         return None
-    if left < right and top < bottom:
+    if left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom))):
         found, hint = "boxes that reach outside the picture", "Accepted: crops are made from the part inside."
         told = row.violation(ViolationCode.BOX_OUTSIDE, "entity_box", found, required, hint)
         return replace(told, severity=Severity.WARNING)
