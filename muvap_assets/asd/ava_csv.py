@@ -341,9 +341,10 @@ def read_original(path: Path, *, labels_known: bool = True) -> OriginalCsv:
             entity = entities.get(row.entity_id)
             if entity is None:
                 entity = entities[row.entity_id] = _Entity(row)
-            for fault in (_other_video(row, entity.first), _box_fault(row)):
-                if fault:
-                    reader.report(fault)
+            if fault := _other_video(row, entity.first):
+                reader.report(fault)
+            if fault := _box_fault(row):
+                reader.report(fault)
             entity.times.append(_usec(row.timestamp))
             entity.lines.append(row.line)
             entity.labels.append(LABELS.get(row.label, 0))
