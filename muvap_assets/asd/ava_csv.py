@@ -33,7 +33,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.asd.corpora.fields import file_finding, read_lines, short
+from muvap_assets.asd.corpora.fields import (
+    DECIMAL,
+    MAX_SAMPLE_ID_CHARACTERS,
+    file_finding,
+    is_sample_id,
+    read_lines,
+    short,
+)
 from muvap_assets.errors import Severity, ValidationError, Violation, ViolationCode, errors_of
 
 COLUMNS = (
@@ -55,7 +62,6 @@ LABELS: Mapping[str, int] = {
 INAUDIBLE = frozenset({"SPEAKING_NOT_AUDIBLE", "SPEAKING_BUT_NOT_AUDIBLE"})
 _CLASS_OF_ID = {"0": 0, "1": 1, "2": 0}
 _LABEL_AT = COLUMNS.index("label")
-_TIMESTAMP = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 _MAX_TIME_SEC = 10**9
 _MAX_LINE_CHARACTERS = 1_000_000
 _NUMBER_PATTERN = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,3})?"
@@ -92,7 +98,7 @@ class AvaRow(NamedTuple):
             code=code,
             source=self.source,
             row=self.line,
-            sample_id=self.entity_id or None,
+            sample_id=self.entity_id,
             field=field,
             found=found,
             required=required,
@@ -113,6 +119,7 @@ class AvaReader:
         self.spellings: Counter[str] = Counter()
         self._files: list[Violation] = []
         self._rows: dict[tuple[object, ...], tuple[Violation, int]] = {}
+        self._ids: set[str] = set()
         self._count = 0
 
     def rows(self, path: Path) -> Iterator[AvaRow]:
@@ -221,9 +228,14 @@ class AvaReader:
         ), label_id
 
     def _fault(self, row: AvaRow, label_id: str | None) -> Violation | None:
-        if not row.video_id or not row.entity_id:
-            name = "entity_id" if row.video_id else "video_id"
-            return row.violation(ViolationCode.SAMPLE_ID_INVALID, name, f"no {name}", "both ids", _TAKE_AGAIN)
+        for name, text in (("video_id", row.video_id), ("entity_id", row.entity_id)):
+            if text in self._ids:
+                continue
+            if not is_sample_id(text):
+                required = f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters"
+                fault = row.violation(ViolationCode.SAMPLE_ID_INVALID, name, short(text), required, _TAKE_AGAIN)
+                return fault if is_sample_id(row.entity_id) else replace(fault, sample_id=None)
+            self._ids.add(text)
         if parse_timestamp(row.timestamp) is None:
             found, required = short(row.timestamp), "seconds from the start of the video, a decimal"
             return row.violation(
@@ -270,7 +282,7 @@ def csv_files(path: Path) -> list[Path]:
 @lru_cache(maxsize=65_536)  # tracks repeat each other's timestamps
 def parse_timestamp(text: str) -> Decimal | None:
     """The exact value of a timestamp in seconds, or ``None`` where the text is not one."""
-    value = Decimal(text) if _TIMESTAMP.fullmatch(text) else None
+    value = Decimal(text) if DECIMAL.fullmatch(text) else None
     return value if value is not None and value < _MAX_TIME_SEC else None
 
 
@@ -329,9 +341,10 @@ def read_original(path: Path, *, labels_known: bool = True) -> OriginalCsv:
             entity = entities.get(row.entity_id)
             if entity is None:
                 entity = entities[row.entity_id] = _Entity(row)
-            for fault in (_other_video(row, entity.first), _box_fault(row)):
-                if fault:
-                    reader.report(fault)
+            if fault := _other_video(row, entity.first):
+                reader.report(fault)
+            if fault := _box_fault(row):
+                reader.report(fault)
             entity.times.append(_usec(row.timestamp))
             entity.lines.append(row.line)
             entity.labels.append(LABELS.get(row.label, 0))
@@ -384,7 +397,7 @@ def _box_fault(row: AvaRow) -> Violation | None:
     required = "0 <= x1 < x2 <= 1, and y alike"
     if 0 <= left < right <= 1 and 0 <= top < bottom <= 1:
         return None
-    if left < right and top < bottom:
+    if left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom))):
         found, hint = "boxes that reach outside the picture", "Accepted: crops are made from the part inside."
         told = row.violation(ViolationCode.BOX_OUTSIDE, "entity_box", found, required, hint)
         return replace(told, severity=Severity.WARNING)

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from muvap_assets.asd.contract import ParsedManifest
-from muvap_assets.asd.corpora.loader_csv import CorpusFacts, LoaderCorpus, read_loader
+from muvap_assets.asd.corpora.loader_csv import CorpusFacts, LoaderCorpus
 
 _LOST_CROPS = (
     "Known of AVA: extractions lose crops (24,776 of train and 7,744 of val in one report), and a stopped one keeps what it "
@@ -22,15 +21,8 @@ class AvaCorpus(LoaderCorpus):
 
     kind: Literal["ava"]
 
-    def read(self) -> ParsedManifest:
-        """See :func:`read_ava`."""
-        return read_ava(self)
-
-
-def read_ava(corpus: AvaCorpus) -> ParsedManifest:
-    """The rows of a split of AVA-ActiveSpeaker.
-
-    Never raises for what the files hold: everything wrong is in the result's violations, together.
-    """
-    facts = CorpusFacts(labels_known=corpus.split != "test", tools="ASC, TalkNet and Light-ASD", any_defect=_LOST_CROPS)
-    return read_loader(corpus, facts)
+    @property
+    def facts(self) -> CorpusFacts:
+        """Only the labels of ``test`` are none."""
+        tools = "ASC, TalkNet and Light-ASD"
+        return CorpusFacts(labels_known=self.split != "test", tools=tools, any_defect=_LOST_CROPS)

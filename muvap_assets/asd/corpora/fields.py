@@ -30,6 +30,9 @@ MAX_ROW_CHARACTERS = 2 * MAX_FIELD_CHARACTERS
 MAX_SAMPLE_ID_CHARACTERS = 500
 _FIRST_BYTES = 4096
 _ROWS_SHOWN = 5
+DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
+"""A decimal of zero or more, such as a time in seconds."""
+
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID})
 _NAMES = {"\t": "tabs", ",": "commas"}
@@ -144,7 +147,7 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
         FieldError: it is empty, too long, or holds control characters.
     """
     text = text.strip()
-    if not _is_sample_id(text):
+    if not is_sample_id(text):
         raise FieldError(
             ViolationCode.SAMPLE_ID_INVALID,
             field,
@@ -155,7 +158,8 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
     return text
 
 
-def _is_sample_id(text: str) -> bool:
+def is_sample_id(text: str) -> bool:
+    """Whether it is neither empty nor too long, and printable."""
     return 0 < len(text) <= MAX_SAMPLE_ID_CHARACTERS and not CONTROL_CHARACTER.search(text)
 
 
@@ -228,7 +232,7 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
     """
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in ids:
-        if _is_sample_id(text):
+        if is_sample_id(text):
             rows_of[text].append(row)
     violations = [
         Violation(

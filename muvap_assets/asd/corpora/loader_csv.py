@@ -11,6 +11,7 @@ converters of ASC and UniTalk do. Source: the training tools that write these fi
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -105,6 +106,20 @@ def _fault(rule: str, found: str) -> FieldError:
     return FieldError(code, field, found=found, required=required, hint=hint)
 
 
+@dataclass(frozen=True, slots=True)
+class CorpusFacts:
+    """What is known of a corpus beyond its files.
+
+    ``labels_known``: whether the split's labels are labels at all. ``defects`` tells, by video id, what is wrong with it as
+    it is shipped; ``any_defect`` what may be wrong with every other one. ``tools`` names who writes the loader CSV.
+    """
+
+    labels_known: bool
+    tools: str
+    defects: Mapping[str, str] = field(default_factory=dict)
+    any_defect: str = ""
+
+
 class LoaderCorpus(CorpusEntry):
     """A split of a corpus in this layout. Paths are absolute once parsed; each that is not given has its published place.
 
@@ -120,6 +135,18 @@ class LoaderCorpus(CorpusEntry):
     audio: Path | None = None
     audio_kind: Literal["clips", "recordings"] = "clips"
     labels_known: bool | None = None
+
+    @property
+    @abstractmethod
+    def facts(self) -> CorpusFacts:
+        """What is known of the split beyond its files."""
+
+    def read(self) -> ParsedManifest:
+        """The rows of the split: labels and rate of the loader CSV, times of the original one, paths of the folders.
+
+        Never raises for what the files hold: everything wrong is in the result's violations, together.
+        """
+        return _Reader(self).read()
 
     @property
     def folder(self) -> Path:
@@ -161,28 +188,6 @@ class LoaderCorpus(CorpusEntry):
         return next((place for place in places if place.is_dir()), self.root / "orig_audios")
 
 
-@dataclass(frozen=True, slots=True)
-class CorpusFacts:
-    """What is known of a corpus beyond its files.
-
-    ``labels_known``: whether the split's labels are labels at all. ``defects`` tells, by video id, what is wrong with it as
-    it is shipped; ``any_defect`` what may be wrong with every other one. ``tools`` names who writes the loader CSV.
-    """
-
-    labels_known: bool
-    tools: str
-    defects: Mapping[str, str] = field(default_factory=dict)
-    any_defect: str = ""
-
-
-def read_loader(corpus: LoaderCorpus, facts: CorpusFacts) -> ParsedManifest:
-    """The rows of a split: labels and rate of the loader CSV, times of the original one, paths of the folders.
-
-    Never raises for what the files hold: everything wrong is in the result's violations, together.
-    """
-    return _Reader(corpus, facts).read()
-
-
 @dataclass(slots=True)
 class _LoaderRow:
     row: int
@@ -192,8 +197,8 @@ class _LoaderRow:
 
 
 class _Reader:
-    def __init__(self, corpus: LoaderCorpus, facts: CorpusFacts) -> None:
-        self.corpus, self.facts = corpus, facts
+    def __init__(self, corpus: LoaderCorpus) -> None:
+        self.corpus, self.facts = corpus, corpus.facts
         self.source = corpus.loader_file.name
         self.findings: list[Violation] = []
         self.faces, self.audio = CropTree(corpus.faces_folder), CropTree(corpus.audio_folder)

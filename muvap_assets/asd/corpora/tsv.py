@@ -28,6 +28,7 @@ from muvap_assets.asd.contract import (
 from muvap_assets.asd.corpora.entry import CorpusEntry
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
+    DECIMAL,
     MAX_SAMPLE_ID_CHARACTERS,
     FieldError,
     check_ids,
@@ -43,7 +44,6 @@ from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
 from muvap_assets.errors import Severity, Violation, ViolationCode
 from muvap_assets.media.sound_files import STREAM_RULE, stream_name
 
-_DECIMAL = re.compile(r"\d{1,12}(\.\d{1,18})?([eE]-?\d{1,2})?", re.ASCII)
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
 _MAX_START_SEC = 10**7
 MAX_COLUMNS = 1000
@@ -265,7 +265,7 @@ def _start_sec(text: str, record: Mapping[str, str]) -> Fraction | None:
     text = text.strip()
     if not text:
         return None
-    value = Fraction(text) if _DECIMAL.fullmatch(text) or _FRACTION.fullmatch(text) else None
+    value = Fraction(text) if DECIMAL.fullmatch(text) or _FRACTION.fullmatch(text) else None
     if value is None or value > _MAX_START_SEC:
         raise FieldError(
             ViolationCode.START_SEC_INVALID,

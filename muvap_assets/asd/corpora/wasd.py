@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from muvap_assets.asd.contract import ParsedManifest
-from muvap_assets.asd.corpora.loader_csv import CorpusFacts, LoaderCorpus, read_loader
+from muvap_assets.asd.corpora.loader_csv import CorpusFacts, LoaderCorpus
 
 _EXTRA_CROPS = (
     "Known of WASD train as shipped: nine tracks of the videos G16p2gY-26M_905-935, Ve_wd6pcZwY_70-100 and "
@@ -26,15 +25,8 @@ class WasdCorpus(LoaderCorpus):
 
     kind: Literal["wasd"]
 
-    def read(self) -> ParsedManifest:
-        """See :func:`read_wasd`."""
-        return read_wasd(self)
-
-
-def read_wasd(corpus: WasdCorpus) -> ParsedManifest:
-    """The rows of a split of WASD.
-
-    Never raises for what the files hold: everything wrong is in the result's violations, together.
-    """
-    defects = KNOWN_DEFECTS if corpus.split == "train" else {}
-    return read_loader(corpus, CorpusFacts(labels_known=True, tools="The WASD scripts", defects=defects))
+    @property
+    def facts(self) -> CorpusFacts:
+        """What is wrong with ``train`` as it is shipped."""
+        defects = KNOWN_DEFECTS if self.split == "train" else {}
+        return CorpusFacts(labels_known=True, tools="The WASD scripts", defects=defects)
