@@ -240,11 +240,13 @@ def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation
         except MediaError as error:
             return None, [_media_fault(error, "visual_path", row.visual_path)]
     names, errors, fingerprint = list_frames(path)
-    if not errors and (other := not_jpeg(path, names)):
-        errors = (other,)
     if errors:
         return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
-    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), check_frame_times(row, names)
+    problems = check_frame_times(row, names)
+    # An extra or a missing file is the better answer to a stray one, and says what there is to do.
+    if not problems and len(names) == len(row.labels) and (other := not_jpeg(path, names)):
+        problems = [_media_fault(other, "visual_path", row.visual_path)]
+    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), problems
 
 
 def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
