@@ -274,10 +274,11 @@ def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation
     names, errors, fingerprint = list_frames(path)
     if errors:
         return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
-    found = check_frame_times(row, names)
-    if (other := not_jpeg(path, names)) is not None:
-        found.append(_media_fault(other, "visual_path", row.visual_path))
-    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), found
+    problems = check_frame_times(row, names)
+    # An extra or a missing file is the better answer to a stray one, and says what there is to do.
+    if not problems and len(names) == len(row.labels) and (other := not_jpeg(path, names)):
+        problems = [_media_fault(other, "visual_path", row.visual_path)]
+    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), problems
 
 
 def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:

@@ -206,19 +206,21 @@ def test_what_is_set_aside_is_told_by_inspect_and_verify_and_is_no_sample(tracks
     assert sorted(dataset[i].sample_ids[0] for i in range(len(dataset))) == ["array", "t0", "t2", "t3"]
 
 
-@pytest.mark.parametrize("damage", ["gone", "emptied", "garbage", "one more", "not promised"])
+@pytest.mark.parametrize("damage", ["gone", "emptied", "garbage", "one more", "another", "a folder", "not promised"])
 def test_a_list_that_is_not_what_the_pack_was_published_with_fails_its_checks(tracks, tmp_path, damage):
     clips = tracks.clips()
     if damage != "not promised":
         tracks.damage("t1")
     folder = pack(tracks, clips, tmp_path / "pack", quarantine=True)
     path = folder / "violations.jsonl"
-    if damage == "gone":
-        path.unlink()
-    else:
-        told = path.read_text() if path.exists() else ""
-        path.write_text({"emptied": "", "garbage": "{", "one more": told * 2}.get(damage, "{}\n"))
-    failed = [check for check in verify_pack(folder, clips) if check.blocks]
+    told = path.read_text() if path.exists() else ""
+    path.unlink(missing_ok=True)
+    another = told.replace('"t1"', '"t0"')
+    if damage == "a folder":
+        path.mkdir()
+    elif damage != "gone":
+        path.write_text({"emptied": "", "garbage": "{", "one more": told * 2, "another": another}.get(damage, "{}\n"))
+    failed = [check for check in verify_pack(folder) if check.blocks]
     assert "shapes" in {check.name for check in failed}
     assert any("violations.jsonl" in (finding.source or "") for check in failed for finding in check.violations)
 

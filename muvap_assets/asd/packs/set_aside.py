@@ -41,7 +41,9 @@ def read_set_aside(folder: Path) -> tuple[Violation, ...]:
         FormatError: the list is damaged.
     """
     path = folder / VIOLATIONS_FILE
-    if not path.exists():
+    if not path.is_file():  # opening a pipe would wait for ever
+        if path.exists():
+            raise PackFormatError(path, "not a regular file", "one finding a line")
         return ()
     try:
         return tuple(read_violations(path))

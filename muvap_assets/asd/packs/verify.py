@@ -80,6 +80,7 @@ def verify_pack(folder: Path, clips: Sequence[Clip] | None = None) -> list[Check
         reason = "the pack cannot be opened"
         return [findings.outcome("shapes"), *(not_run(name, reason) for name in PACK_CHECKS if name != "shapes")]
     _check_shapes(pack, clips, findings)
+    _check_set_aside(pack, findings)
     usable = _check_offsets(pack, findings)
     _check_audio_spans(pack, findings)
     _check_levels(pack, findings)
@@ -185,11 +186,7 @@ def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings
             findings.add("shapes", f"{key} {promised}", f"{count}, as the index has", source=HEADER_FILE)
     shards = [shard_name(shard) for shard in range(len(pack.lengths))]
     expected = {HEADER_FILE, ARROW_FILE, *shards, *(f"{shard}/{name}" for shard in shards for name in SHARD_FILES)}
-    if pack.set_aside:
-        expected.add(VIOLATIONS_FILE)
-    if (promised := pack.header.provenance.get("rejected", 0)) != len(pack.set_aside):
-        found = f"{len(pack.set_aside)} tracks set aside"
-        findings.add("shapes", found, f"{promised}, as {HEADER_FILE} has", source=VIOLATIONS_FILE)
+    expected |= {VIOLATIONS_FILE} if pack.set_aside else set()
     present = {path.relative_to(pack.folder).as_posix() for path in pack.folder.rglob("*")}
     for name in sorted(present - expected):
         findings.add("shapes", "a file that is no part of the pack", "nothing else in its folder", source=name)
@@ -199,6 +196,16 @@ def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings
     if clips is not None and len(clips) != pack.index.num_rows + len(pack.set_aside):
         aside = f" and {len(pack.set_aside)} set aside" if pack.set_aside else ""
         findings.add("shapes", f"{pack.index.num_rows} samples{aside}", f"{len(clips)}, the clips of the manifest")
+
+
+def _check_set_aside(pack: _Pack, findings: _Findings) -> None:
+    """As many tracks are listed as the header counts, and none of them is a sample."""
+    listed = {str(violation.sample_id) for violation in pack.set_aside}
+    if (promised := pack.header.provenance.get("rejected", 0)) != len(pack.set_aside):
+        found = f"{len(pack.set_aside)} tracks set aside"
+        findings.add("shapes", found, f"{promised}, as {HEADER_FILE} has", source=VIOLATIONS_FILE)
+    for sample_id in sorted(listed & set(pack.index.column("sample_id").to_pylist())):
+        findings.add("shapes", "set aside", "no sample of this id", sample_id=sample_id, source=VIOLATIONS_FILE)
 
 
 def _check_offsets(pack: _Pack, findings: _Findings) -> npt.NDArray[np.bool_]:
