@@ -15,10 +15,9 @@ import click
 
 from muvap_assets.cli import asd, ops, ref2va
 from muvap_assets.cli.lazy import LazyGroup
+from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER
 from muvap_assets.cli.show import show
 from muvap_assets.errors import MuvapError
-
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 class _Group(click.Group):
@@ -72,12 +71,10 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole verdict as one JSON object.")
 @asd.policy_options
-@click.option(
-    "--checkpoint", type=_FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor."
-)
+@click.option("--checkpoint", type=FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor.")
 @ref2va.dataset_options
 def validate(file: Path, as_json: bool, **options: Any) -> None:
     """Check a manifest and its media; nothing is written.
@@ -92,7 +89,7 @@ def validate(file: Path, as_json: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("folder", type=_FOLDER)
+@click.argument("folder", type=FOLDER)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect(folder: Path, as_json: bool) -> None:
     """Print what is in FOLDER, a pack or a published ref2va dataset."""
@@ -100,7 +97,7 @@ def inspect(folder: Path, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("folder", type=_FOLDER)
+@click.argument("folder", type=FOLDER)
 @click.option("--full", is_flag=True, help="ref2va: read every shard, also those whose size and time did not change.")
 def verify(folder: Path, full: bool) -> None:
     """Check everything that FOLDER, a pack or a ref2va dataset, promises. Exits 1 where something does not hold.
@@ -113,7 +110,7 @@ def verify(folder: Path, full: bool) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", type=NEW_FOLDER)
 def demo(folder: Path) -> None:
     """Write the demo's sources into FOLDER: an active-speaker corpus, two ref2va datasets and a tiny checkpoint."""
     from muvap_assets.demo.sources import write_sources

@@ -12,10 +12,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from muvap_assets.asd.contract import OnViolation, ParsedManifest, Policy
+from muvap_assets.storage.paths import expanded
 
+
+def _expanded(value: object) -> object:
+    return expanded(value) if isinstance(value, str) else value
+
+
+EntryPath = Annotated[Path, BeforeValidator(_expanded)]
+"""A path as an entry writes it, ``~`` and ``$NAME`` expanded."""
 Share = Annotated[float, Field(ge=0, le=1)]
 Hours = Annotated[float, Field(ge=0.02, le=87_600, allow_inf_nan=False)]
 """An age. Dagster takes no window below a minute, and Python no time span of more than some millennia: ten years do."""
@@ -42,10 +50,10 @@ class CorpusEntry(BaseModel):
         """How strictly the corpus is held to the contract."""
         return Policy(**{option.name: getattr(self, option.name) for option in fields(Policy)})
 
-    def resolved(self, resolve: Callable[[Path, str], Path]) -> Self:
-        """The same entry with every path made absolute by ``resolve(path, key)``."""
+    def resolved(self, resolve: Callable[[Path], Path]) -> Self:
+        """The same entry with every path made absolute by ``resolve``."""
         paths = {name: value for name, value in self if isinstance(value, Path)}
-        return self.model_copy(update={name: resolve(path, name) for name, path in paths.items()})
+        return self.model_copy(update={name: resolve(path) for name, path in paths.items()})
 
     @property
     @abstractmethod

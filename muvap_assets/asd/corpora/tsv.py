@@ -25,7 +25,7 @@ from muvap_assets.asd.contract import (
     TrackBoxes,
     VisualKind,
 )
-from muvap_assets.asd.corpora.entry import CorpusEntry
+from muvap_assets.asd.corpora.entry import CorpusEntry, EntryPath
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     MAX_SAMPLE_ID_CHARACTERS,
@@ -53,7 +53,7 @@ class TsvCorpus(CorpusEntry):
     """A corpus in the canonical TSV. ``manifest`` is absolute once parsed."""
 
     kind: Literal["tsv"]
-    manifest: Path
+    manifest: EntryPath
 
     @property
     def folder(self) -> Path:
