@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 import dagster as dg
 
-from muvap_assets.cli.paths import NEW_FILE, DataRoot
+from muvap_assets.cli.paths import NEW_FILE, NEW_FOLDER
 from muvap_assets.datasets import Datasets, load_datasets
 from muvap_assets.defs.demo import Step, corpus_chain, dataset_chain
 from muvap_assets.errors import MuvapError
@@ -63,7 +63,7 @@ class Made:
 )
 @click.option("--dataset", "ref2va", multiple=True, metavar="NAME", help="A ref2va dataset to make; likewise.")
 @click.option("--all", "everything", is_flag=True, help="All of the datasets file.")
-@click.option("--data-root", type=DataRoot(), envvar=DATA_ROOT_VARIABLE, required=True)
+@click.option("--data-root", type=NEW_FOLDER, envvar=DATA_ROOT_VARIABLE, required=True)
 @click.option("--junit", type=NEW_FILE, help="Write the checks there as JUnit XML.")
 @click.option("--json", "as_json", type=NEW_FILE, help="Write the checks there as JSON.")
 def main(

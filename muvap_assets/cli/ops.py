@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from muvap_assets.cli.output import SHOWN, print_table
-from muvap_assets.cli.paths import FILE, DataRoot
+from muvap_assets.cli.paths import FILE, FOLDER
 from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, path_of
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def data_root_option(command: F) -> F:
     """The option that says which data root a verb is about."""
     return click.option(
         "--data-root",
-        type=DataRoot(exists=True, file_okay=False),
+        type=FOLDER,
         envvar=DATA_ROOT_VARIABLE,
         default="data",
         show_default="$MUVAP_DATA_ROOT, or ./data",

@@ -18,7 +18,7 @@ import click
 import dagster as dg
 
 from muvap_assets.asd.packs.summary import summarize_pack
-from muvap_assets.cli.paths import DataRoot
+from muvap_assets.cli.paths import NEW_FOLDER
 from muvap_assets.datasets import Datasets, load_datasets
 from muvap_assets.defs import asd, ref2va
 from muvap_assets.demo.sources import write_sources
@@ -41,7 +41,7 @@ class Step:
 
 
 @click.command()
-@click.option("--data-root", type=DataRoot(), envvar=DATA_ROOT_VARIABLE, required=True)
+@click.option("--data-root", type=NEW_FOLDER, envvar=DATA_ROOT_VARIABLE, required=True)
 def main(data_root: Path) -> None:
     """Make the demo, or only what is missing of it."""
     layout = Layout(data_root.resolve())

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from fractions import Fraction
 
 import numpy as np
@@ -566,8 +565,7 @@ def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, 
         made = row_input(plan, row.sample, facts, SMALL)
         return made.target_digest, made.references[1].audio_digest, report.media_read, report.media_trusted
 
-    now = time.time()
-    monkeypatch.setattr("muvap_assets.storage.digests.time.time", lambda: now + 10)  # the files are settled
+    monkeypatch.setattr("muvap_assets.storage.digests.SETTLED_SEC", -1.0)
     target(folder / "target.mov")
     white_noise(folder / "voice.wav", seed=1)
     first, second = digests(), digests()
