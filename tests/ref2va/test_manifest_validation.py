@@ -579,6 +579,12 @@ def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, 
     assert third[2:] == (1, 2)
 
 
+def test_a_link_in_a_circle_is_a_missing_file(tmp_path):
+    (tmp_path / "a.mov").symlink_to("a.mov")
+    with pytest.raises(MediaError, match=r"a\.mov: it cannot be read \(Too many levels of symbolic links\)"):
+        MediaFacts(tmp_path / "counts").digest(tmp_path / "a.mov")
+
+
 def test_threads_count_the_same(folder):
     target(folder / "target.mov")
     write_video(folder / "clip.mp4", frames=30)
