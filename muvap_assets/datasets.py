@@ -10,13 +10,12 @@
         manifest: clips/train.jsonl
         width: 832
 
-Paths may hold ``$NAME`` and ``${NAME}`` of the environment. Knows nothing of Dagster, and opens no other file.
+Paths may begin with ``~`` and hold ``$NAME`` and ``${NAME}`` of the environment. Knows nothing of Dagster, and opens no other file.
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections import Counter
 from collections.abc import Mapping
 from functools import partial
@@ -29,7 +28,7 @@ from pydantic_core import ErrorDetails
 
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.ava import AvaCorpus
-from muvap_assets.asd.corpora.entry import Hours
+from muvap_assets.asd.corpora.entry import EntryPath, Hours
 from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.corpora.wasd import WasdCorpus
@@ -42,7 +41,6 @@ from muvap_assets.ref2va.contract import Dataset, DatasetOptions
 DATASETS_VARIABLE = "MUVAP_DATASETS"
 MAX_FILE_BYTES = 4 << 20
 MAX_VALUES = 500_000
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 
 
 CorpusKind: TypeAlias = Annotated[
@@ -63,7 +61,7 @@ class Ref2VAEntry(_DatasetKeys):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    manifest: Path
+    manifest: EntryPath
     parts: Annotated[int, Field(ge=1, le=999)] = 1
     max_age_hours: Hours | None = None
 
@@ -177,13 +175,10 @@ def parse_datasets(raw: Any, path: Path) -> Datasets:
     resolved = datasets.model_copy(
         update={
             "corpora": {
-                name: entry.resolved(partial(_resolve, path, f"corpora.{name}"))
-                for name, entry in sorted(datasets.corpora.items())
+                name: entry.resolved(partial(_resolve, path)) for name, entry in sorted(datasets.corpora.items())
             },
             "ref2va": {
-                name: entry.model_copy(
-                    update={"manifest": _resolve(path, f"ref2va.{name}", entry.manifest, "manifest")}
-                )
+                name: entry.model_copy(update={"manifest": _resolve(path, entry.manifest)})
                 for name, entry in sorted(datasets.ref2va.items())
             },
         }
@@ -201,20 +196,13 @@ def _told(item: ErrorDetails) -> str:
         found = found.get("kind") if isinstance(found, dict) else found
     elif keys[:1] == ["corpora"] and len(keys) > 3:
         del keys[2]
-    said = item["msg"] if item["type"] == "option" else f"{item['msg']} (found {_short(found)})"
+    message = item["msg"].removeprefix("Value error, ")
+    said = message if item["type"] == "option" else f"{message} (found {_short(found)})"
     return f"{'.'.join(keys) or 'top level'}: {said}"
 
 
-def _resolve(path: Path, entry: str, value: Path, key: str) -> Path:
-    def replace(match: re.Match[str]) -> str:
-        name = match[1] or match[2]
-        if name not in os.environ:
-            raise ConfigError(
-                f"{path}: {entry}.{key}: environment variable {name} is not set, required by {value}. Set it."
-            )
-        return os.environ[name]
-
-    return Path(os.path.abspath(path.parent / _VARIABLE.sub(replace, str(value))))  # noqa: PTH100 - links stay as written
+def _resolve(path: Path, value: Path) -> Path:
+    return Path(os.path.abspath(path.parent / value))  # noqa: PTH100 - links stay as written
 
 
 def _short(value: Any) -> str:

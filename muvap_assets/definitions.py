@@ -12,20 +12,21 @@ import dagster as dg
 
 from muvap_assets.datasets import DATASETS_VARIABLE, load_datasets
 from muvap_assets.defs import alerts, asd, automation, freshness, maintenance, partitions, ref2va
+from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, data_root_of, path_of_variable
 from resources.corpora import DEFAULT_DATASETS, CorporaResource
 from resources.h3 import CHECKPOINT_VARIABLE, DEVICE_VARIABLE, MiniMaxH3Resource
-from resources.storage import DATA_ROOT_VARIABLE, DEFAULT_DATA_ROOT, StorageResource
+from resources.storage import DEFAULT_DATA_ROOT, StorageResource
 
 
 def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = None) -> dg.Definitions:
     """Assemble the code location; what is not given comes from the environment, then from the defaults.
 
     Raises:
-        ConfigError: the datasets file is wrong; the message names the key.
+        ConfigError: the datasets file is wrong, or a path of the environment; the message names the key or the variable.
     """
     datasets_file = datasets_file or default_datasets_file()
-    data_root = data_root or Path(os.environ.get(DATA_ROOT_VARIABLE) or DEFAULT_DATA_ROOT)
-    checkpoint = os.environ.get(CHECKPOINT_VARIABLE) or str(data_root / "demo" / "tiny-checkpoint")
+    data_root = (data_root or default_data_root()).resolve()
+    checkpoint = path_of_variable(CHECKPOINT_VARIABLE) or data_root / "demo" / "tiny-checkpoint"
     datasets = load_datasets(datasets_file)
     cron = automation.check_cron(datasets.nightly_cron)
     by_line = {"asd": partitions.corpora(datasets), "ref2va": partitions.ref2va_datasets(datasets)}
@@ -51,7 +52,7 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
         resources={
             "layout": StorageResource(data_root=str(data_root)),
             "datasets": CorporaResource(datasets_file=str(datasets_file)),
-            "encoder": MiniMaxH3Resource(checkpoint=checkpoint, device=os.environ.get(DEVICE_VARIABLE) or "auto"),
+            "encoder": MiniMaxH3Resource(checkpoint=str(checkpoint), device=os.environ.get(DEVICE_VARIABLE) or "auto"),
         },
         executor=dg.in_process_executor,
     )
@@ -59,7 +60,17 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
 
 def default_datasets_file() -> Path:
     """The datasets file of the environment, or the one that comes with the platform."""
-    return Path(os.environ.get(DATASETS_VARIABLE) or DEFAULT_DATASETS)
+    return path_of_variable(DATASETS_VARIABLE) or DEFAULT_DATASETS
+
+
+def default_data_root() -> Path:
+    """The data root of the environment, or ``data`` in the folder the process was started in.
+
+    Raises:
+        ConfigError: the variable holds a relative path, or one that cannot be expanded.
+    """
+    text = os.environ.get(DATA_ROOT_VARIABLE)
+    return data_root_of(text) if text else DEFAULT_DATA_ROOT
 
 
 defs = build_defs()

@@ -18,6 +18,7 @@ Dagster's event log) is not reached.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -228,7 +229,7 @@ def _samples_with_media(
                     "was renamed or taken out, a copy of the file that has the old entry."
                 )
             file = (source or Path("/")) / path
-            if _digest(file) in media or seen.get(str(file.resolve()), frozenset()) & media:
+            if _digest(file) in media or seen.get(os.path.realpath(file), frozenset()) & media:
                 yield sample.id
                 break
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import dagster as dg
 
 from muvap_assets.datasets import Datasets, load_datasets
+from muvap_assets.storage.paths import path_of
 
 DEFAULT_DATASETS = Path(__file__).with_name("datasets.yaml")
 
@@ -20,4 +21,4 @@ class CorporaResource(dg.ConfigurableResource[Datasets]):
         Raises:
             ConfigError: an entry is wrong; the message names the key.
         """
-        return load_datasets(Path(self.datasets_file))
+        return load_datasets(path_of(self.datasets_file, "datasets_file"))

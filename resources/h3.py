@@ -1,10 +1,9 @@
 """The MiniMax-H3 checkpoint and the device it encodes on. See https://docs.dagster.io/guides/build/external-resources."""
 
-from pathlib import Path
-
 import dagster as dg
 
 from muvap_assets.ref2va.encoder_spec import EncoderSpec, chosen_device
+from muvap_assets.storage.paths import path_of
 
 CHECKPOINT_VARIABLE, DEVICE_VARIABLE = "MUVAP_H3_CHECKPOINT", "MUVAP_H3_DEVICE"
 
@@ -25,10 +24,10 @@ class MiniMaxH3Resource(dg.ConfigurableResource[EncoderSpec]):
         """The recipe.
 
         Raises:
-            ConfigError: a value is outside what it may be.
+            ConfigError: a value is outside what it may be, or the path cannot be expanded.
         """
         return EncoderSpec(
-            checkpoint=Path(self.checkpoint).resolve(),
+            checkpoint=path_of(self.checkpoint, "checkpoint").resolve(),
             device=chosen_device(self.device),
             vae_dtype=self.vae_dtype,
             text_dtype=self.text_dtype,

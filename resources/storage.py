@@ -5,19 +5,23 @@ from pathlib import Path
 import dagster as dg
 
 from muvap_assets.layout import Layout
+from muvap_assets.storage.paths import data_root_of
 
-DATA_ROOT_VARIABLE = "MUVAP_DATA_ROOT"
 DEFAULT_DATA_ROOT = Path("data")
 
 
 class StorageResource(dg.ConfigurableResource[Layout]):
     """Where everything is published.
 
-    ``data_root`` is absolute, or relative to the folder the process was started in.
+    ``data_root`` is absolute; ``~`` and ``$NAME`` are expanded.
     """
 
     data_root: str
 
     def create_resource(self, context: dg.InitResourceContext) -> Layout:
-        """The layout below the data root."""
-        return Layout(Path(self.data_root).resolve())
+        """The layout below the data root.
+
+        Raises:
+            ConfigError: the data root is relative, or cannot be expanded.
+        """
+        return Layout(data_root_of(self.data_root, "data_root").resolve())

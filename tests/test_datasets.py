@@ -52,7 +52,7 @@ def test_options_reach_the_policy(tmp_path):
         ),
         (
             "corpora: {a: {kind: tsv, manifest: $NO_SUCH_VARIABLE/a}}",
-            r"corpora\.a\.manifest: .*NO_SUCH_VARIABLE is not set",
+            r"corpora\.a\.manifest: .*NO_SUCH_VARIABLE of the environment is not set",
         ),
         ("corpora: {'a|b': {kind: tsv, manifest: a}}", r"corpora key 'a\|b': not a usable name"),
         ("corpora: {'..': {kind: tsv, manifest: a}}", r"'\.\.': not a usable name"),

@@ -25,13 +25,14 @@ from pathlib import Path
 import click
 import dagster as dg
 
+from muvap_assets.cli.paths import NEW_FILE, NEW_FOLDER
 from muvap_assets.datasets import Datasets, load_datasets
 from muvap_assets.defs.demo import Step, corpus_chain, dataset_chain
 from muvap_assets.errors import MuvapError
 from muvap_assets.layout import Layout
+from muvap_assets.storage.paths import DATA_ROOT_VARIABLE
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-_FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +63,9 @@ class Made:
 )
 @click.option("--dataset", "ref2va", multiple=True, metavar="NAME", help="A ref2va dataset to make; likewise.")
 @click.option("--all", "everything", is_flag=True, help="All of the datasets file.")
-@click.option("--data-root", type=click.Path(path_type=Path), envvar="MUVAP_DATA_ROOT", required=True)
-@click.option("--junit", type=_FILE, help="Write the checks there as JUnit XML.")
-@click.option("--json", "as_json", type=_FILE, help="Write the checks there as JSON.")
+@click.option("--data-root", type=NEW_FOLDER, envvar=DATA_ROOT_VARIABLE, required=True)
+@click.option("--junit", type=NEW_FILE, help="Write the checks there as JUnit XML.")
+@click.option("--json", "as_json", type=NEW_FILE, help="Write the checks there as JSON.")
 def main(
     corpora: Sequence[str],
     ref2va: Sequence[str],
@@ -74,7 +75,7 @@ def main(
     as_json: Path | None,
 ) -> None:
     """Make them, write the summaries, exit with the verdict."""
-    os.environ["MUVAP_DATA_ROOT"] = str(data_root.resolve())
+    os.environ[DATA_ROOT_VARIABLE] = str(data_root.resolve())
     from muvap_assets.definitions import build_defs, default_datasets_file
 
     datasets = load_datasets(default_datasets_file())

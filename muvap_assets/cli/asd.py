@@ -14,6 +14,7 @@ import click
 from muvap_assets.asd.policy import SHARD_BYTES, AudioSampleRate, Policy, ShardBytes
 from muvap_assets.cli.options import option, record_options
 from muvap_assets.cli.output import print_checks, print_outcome, print_table, print_violations, progress
+from muvap_assets.cli.paths import FILE, NEW_FOLDER
 from muvap_assets.errors import count_by_code
 from muvap_assets.options import made_of
 
@@ -63,12 +64,12 @@ def validate_tsv(file: Path, *, as_json: bool, deep: bool, **options: Any) -> in
 
 
 @click.command()
-@click.argument("manifest", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("manifest", type=FILE)
 @click.option(
     "-o",
     "--output-dir",
     required=True,
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_FOLDER,
     help="The data root to publish below.",
 )
 @click.option("--name", help="Name of the corpus; default: the manifest's file name.")

@@ -17,12 +17,11 @@ from muvap_assets.asd.policy import AudioSampleRate, Policy
 from muvap_assets.cli import asd, ops, ref2va
 from muvap_assets.cli.lazy import LazyGroup
 from muvap_assets.cli.options import option, record_options, refuse_given
+from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER
 from muvap_assets.cli.show import show
 from muvap_assets.errors import MuvapError
 from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import DatasetOptions
-
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 class _Group(click.Group):
@@ -76,14 +75,12 @@ def main() -> None:
 
 
 @main.command()
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("file", type=FILE)
 @click.option("--json", "as_json", is_flag=True, help="Print the whole verdict as one JSON object.")
 @click.option("--deep", is_flag=True, help="TSV: read and decode every face too, which takes as long as packing does.")
 @option("audio_sample_rate", AudioSampleRate, None, of="tsv")
 @record_options(Policy, but=asd.AFTER_VALIDATION, of="tsv")
-@click.option(
-    "--checkpoint", type=_FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor."
-)
+@click.option("--checkpoint", type=FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor.")
 @record_options(DatasetOptions, but=ref2va.AFTER_VALIDATION, of="ref2va")
 def validate(file: Path, as_json: bool, deep: bool, **options: Any) -> None:
     """Check a manifest and its media; nothing is written.
@@ -108,7 +105,7 @@ def validate(file: Path, as_json: bool, deep: bool, **options: Any) -> None:
 
 
 @main.command()
-@click.argument("folder", type=_FOLDER)
+@click.argument("folder", type=FOLDER)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def inspect(folder: Path, as_json: bool) -> None:
     """Print what is in FOLDER, a pack or a published ref2va dataset."""
@@ -116,7 +113,7 @@ def inspect(folder: Path, as_json: bool) -> None:
 
 
 @main.command()
-@click.argument("folder", type=_FOLDER)
+@click.argument("folder", type=FOLDER)
 @click.option("--full", is_flag=True, help="ref2va: read every shard, also those whose size and time did not change.")
 def verify(folder: Path, full: bool) -> None:
     """Check everything that FOLDER, a pack or a ref2va dataset, promises. Exits 1 where something does not hold.
@@ -130,7 +127,7 @@ def verify(folder: Path, full: bool) -> None:
 
 
 @main.command()
-@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.argument("folder", type=NEW_FOLDER)
 def demo(folder: Path) -> None:
     """Write the demo's sources into FOLDER: an active-speaker corpus, two ref2va datasets and a tiny checkpoint."""
     from muvap_assets.demo.sources import write_sources

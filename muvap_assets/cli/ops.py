@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from muvap_assets.cli.output import SHOWN, print_table
+from muvap_assets.cli.paths import FILE, FOLDER
+from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, path_of
 
 if TYPE_CHECKING:
     from muvap_assets.layout import Layout
@@ -23,8 +25,8 @@ def data_root_option(command: F) -> F:
     """The option that says which data root a verb is about."""
     return click.option(
         "--data-root",
-        type=click.Path(exists=True, file_okay=False, path_type=Path),
-        envvar="MUVAP_DATA_ROOT",
+        type=FOLDER,
+        envvar=DATA_ROOT_VARIABLE,
         default="data",
         show_default="$MUVAP_DATA_ROOT, or ./data",
         help="Where everything is published.",
@@ -35,7 +37,7 @@ def datasets_option(why: str) -> Callable[[F], F]:
     """The option that names the datasets file, and what a verb reads there."""
     return click.option(
         "--datasets",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=FILE,
         envvar="MUVAP_DATASETS",
         show_envvar=True,
         help=f"datasets.yaml: {why}",
@@ -112,8 +114,9 @@ def _version_folder(name: str, data_root: Path) -> Path:
     from muvap_assets.errors import ConfigError
     from muvap_assets.versions import find_artifact, standing_versions
 
-    if Path(name).is_dir():
-        return Path(name).resolve()
+    folder = path_of(name, "version")
+    if folder.is_dir():
+        return folder.resolve()
     place, _, wanted = name.partition("@")
     line_and_artifact, _, partition = place.rpartition("/")
     artifact = find_artifact(_layout(data_root), line_and_artifact, partition)

@@ -21,6 +21,7 @@ from muvap_assets.cli.output import (
     print_violations,
     progress,
 )
+from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER, PathArgument
 from muvap_assets.layout import Layout
 from muvap_assets.options import made_of
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 SUFFIXES = (".json", ".jsonl", ".ndjson")
 """By which ``validate`` knows a raw manifest; ``encode`` takes any name."""
 
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 AFTER_VALIDATION = ("reference_noise_seed", "decode_check", "decode_check_min_psnr_db", "decode_check_min_audio_snr_db")
 """Options that no row is validated by."""
 
@@ -120,16 +120,14 @@ def _print_report(file: Path, report: ManifestReport) -> None:
 @click.option(
     "--manifest",
     required=True,
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=FILE,
     help="Raw rows, as JSON or JSON Lines.",
 )
-@click.option("--checkpoint", required=True, type=_FOLDER, help="The MiniMax-H3 checkpoint's folder.")
-@click.option(
-    "--output-dir", required=True, type=click.Path(path_type=Path), help="Absent or empty; the dataset's root."
-)
+@click.option("--checkpoint", required=True, type=FOLDER, help="The MiniMax-H3 checkpoint's folder.")
+@click.option("--output-dir", required=True, type=PathArgument(), help="Absent or empty; the dataset's root.")
 @click.option(
     "--work-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=NEW_FOLDER,
     help="Keeps what was encoded, for the next run; default: OUTPUT_DIR.work.",
 )
 @click.option("--device", default="auto", show_default=True, help="cuda, cuda:N, cpu (tiny checkpoints only) or auto.")
@@ -196,7 +194,7 @@ def _print_decoded(folder: Path, checks: Iterable[CheckOutcome], report: Path) -
 
 
 @click.command("tiny-checkpoint")
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=PathArgument())
 def tiny_checkpoint(out: Path) -> None:
     """Write a tiny random MiniMax-H3 checkpoint with the released layout into OUT, offline, in seconds."""
     from muvap_assets.ref2va.tiny import write_tiny_checkpoint
@@ -210,7 +208,7 @@ def index() -> None:
 
 
 @index.command()
-@click.argument("root", type=_FOLDER)
+@click.argument("root", type=FOLDER)
 def rebuild(root: Path) -> None:
     """Index the dataset at ROOT anew where it lies, after it was moved or changed."""
     from muvap_assets.ref2va.cache import rebuild_index
@@ -220,7 +218,7 @@ def rebuild(root: Path) -> None:
 
 
 @click.command()
-@click.argument("root", type=_FOLDER)
+@click.argument("root", type=FOLDER)
 @click.option("-k", "count", type=click.IntRange(min=1), default=4, show_default=True, help="How many at most.")
 def capacities(root: Path, count: int) -> None:
     """Propose the fixed sequence capacities that pad the dataset at ROOT least, and show the waste."""

@@ -7,15 +7,14 @@ from pathlib import Path
 import click
 
 from muvap_assets.cli.options import refuse_given
+from muvap_assets.cli.paths import FOLDER, NEW_FILE
 from muvap_assets.cli.ref2va import is_dataset
 
 
 @click.command()
-@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("folder", type=FOLDER)
 @click.argument("name")
-@click.option(
-    "-o", "--output", required=True, type=click.Path(dir_okay=False, path_type=Path), help="The file to write."
-)
+@click.option("-o", "--output", required=True, type=NEW_FILE, help="The file to write.")
 @click.option("--start-sec", help="Pack: show the sample from this second on, a decimal or a fraction.")
 @click.option("--seconds", help="Pack: show so many seconds of it; the page says that it is a part.")
 def show(folder: Path, name: str, output: Path, start_sec: str | None, seconds: str | None) -> None:

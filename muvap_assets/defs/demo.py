@@ -18,6 +18,7 @@ import click
 import dagster as dg
 
 from muvap_assets.asd.packs.summary import summarize_pack
+from muvap_assets.cli.paths import NEW_FOLDER
 from muvap_assets.datasets import Datasets, load_datasets
 from muvap_assets.defs import asd, ref2va
 from muvap_assets.demo.sources import write_sources
@@ -25,6 +26,7 @@ from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version
 from muvap_assets.ref2va.cache import read_index
 from muvap_assets.ref2va.plan_report import plan_report
+from muvap_assets.storage.paths import DATA_ROOT_VARIABLE
 
 _DATA_VERSION, _CODE_VERSION = "dagster/data_version", "dagster/code_version"
 
@@ -39,7 +41,7 @@ class Step:
 
 
 @click.command()
-@click.option("--data-root", type=click.Path(path_type=Path), envvar="MUVAP_DATA_ROOT", required=True)
+@click.option("--data-root", type=NEW_FOLDER, envvar=DATA_ROOT_VARIABLE, required=True)
 def main(data_root: Path) -> None:
     """Make the demo, or only what is missing of it."""
     layout = Layout(data_root.resolve())

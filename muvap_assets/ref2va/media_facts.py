@@ -7,6 +7,7 @@ are counted anew.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
@@ -60,7 +61,7 @@ class MediaFacts:
             MediaError: the file is missing.
         """
         try:
-            return self.digests.of(path.resolve())
+            return self.digests.of(Path(os.path.realpath(path)))  # unlike resolve, never raises
         except OSError as error:
             raise MediaError(
                 ViolationCode.MEDIA_MISSING,

@@ -77,11 +77,13 @@ class PrivatePlace:
 def private_place(folder: Path, prefix: str) -> Iterator[Path]:
     """A name in ``folder`` that nobody else has; whatever has that name when the block ends is removed."""
     place = PrivatePlace(folder / f"{prefix}-{uuid.uuid4().hex}", in_use=True)
-    with exclusive(_lock_of(place.path)):
-        try:
+    try:
+        with exclusive(_lock_of(place.path)):
             yield place.path
-        finally:
             place.remove()
+    except BaseException:  # also one that comes before the lock is held: its file may be there
+        place.remove()
+        raise
 
 
 def private_places(folder: Path, prefix: str = "") -> Iterator[PrivatePlace]:
@@ -108,7 +110,7 @@ def _lock_of(place: Path) -> Path:
 def _hold(path: Path, operation: int, *, create: bool = True) -> int | None:
     """A descriptor of ``path`` that holds its lock; ``None`` where it is not free and ``operation`` does not wait."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o666)
         try:
             fcntl.flock(descriptor, operation)
             if _is_named(path, descriptor):

@@ -102,7 +102,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def tracks(tmp_path, monkeypatch):
-    monkeypatch.setattr(digests, "SETTLED_SEC", digests.SETTLED_SEC)
+    monkeypatch.setattr(digests, "SETTLED_SEC", 3600.0)
     return Tracks(tmp_path)
 
 

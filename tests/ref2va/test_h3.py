@@ -3,7 +3,6 @@
 import gc
 import json
 import shutil
-import time
 import weakref
 from dataclasses import replace
 
@@ -576,8 +575,7 @@ def test_unchanged_weights_are_hashed_once_for_all_runs(tiny_spec, tmp_path, mon
     from muvap_assets.ref2va.encoder_spec import fingerprint_of
     from muvap_assets.storage.digests import Digests
 
-    now = time.time()
-    monkeypatch.setattr("muvap_assets.storage.digests.time.time", lambda: now + 10)  # they count as settled
+    monkeypatch.setattr("muvap_assets.storage.digests.SETTLED_SEC", -1.0)
     first, second = Digests(tmp_path / "digests.json"), None
     before = fingerprint_of(tiny_spec, first)
     second = Digests(tmp_path / "digests.json")

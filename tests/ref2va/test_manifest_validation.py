@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from fractions import Fraction
 
@@ -758,8 +757,7 @@ def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, 
         made = row_input(plan, row.sample, facts, SMALL)
         return made.target_digest, made.references[1].audio_digest, report.media_read, report.media_trusted
 
-    now = time.time()
-    monkeypatch.setattr("muvap_assets.storage.digests.time.time", lambda: now + 10)  # the files are settled
+    monkeypatch.setattr("muvap_assets.storage.digests.SETTLED_SEC", -1.0)
     target(folder / "target.mov")
     white_noise(folder / "voice.wav", seed=1)
     first, second = digests(), digests()
@@ -771,6 +769,12 @@ def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, 
     assert third[1] != first[1]
     assert third[1].startswith(hashlib.sha256((folder / "voice.wav").read_bytes()).hexdigest())
     assert third[2:] == (1, 2)
+
+
+def test_a_link_in_a_circle_is_a_missing_file(tmp_path):
+    (tmp_path / "a.mov").symlink_to("a.mov")
+    with pytest.raises(MediaError, match=r"a\.mov: it cannot be read \(Too many levels of symbolic links\)"):
+        MediaFacts(tmp_path / "counts").digest(tmp_path / "a.mov")
 
 
 def test_threads_count_the_same(folder):

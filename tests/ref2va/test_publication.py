@@ -218,9 +218,8 @@ def test_a_row_that_reads_back_wrong_blocks_publication(tmp_path, damage):
     assert not dataset_artifact(tmp_path).folder.exists()
 
 
-def test_a_process_killed_while_linking_leaves_nothing_and_the_next_one_succeeds(tmp_path):
-    store = tmp_path / "store"
-    rows = finished(store, *(clean_record(name) for name in "abcde"))
+def killed_at_the_third_link(call):
+    """Run ``call`` in a process that is killed by SIGKILL in the middle."""
     code = f"""
         import os, signal
         from published_rows import *
@@ -232,15 +231,30 @@ def test_a_process_killed_while_linking_leaves_nothing_and_the_next_one_succeeds
                 os.kill(os.getpid(), signal.SIGKILL)
             link(source, target)
         publication.link = deadly
-        published(Path({str(tmp_path)!r}), *(clean_record(name) for name in "abcde"))
+        {call}
     """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
     done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=False)
     assert done.returncode == -signal.SIGKILL
+
+
+def test_a_process_killed_while_linking_leaves_nothing_and_the_next_one_succeeds(tmp_path):
+    rows = finished(tmp_path / "store", *(clean_record(name) for name in "abcde"))
+    killed_at_the_third_link(f"published(Path({str(tmp_path)!r}), *(clean_record(name) for name in 'abcde'))")
     artifact = dataset_artifact(tmp_path)
     assert not artifact.folder.exists()
     assert publish(tmp_path, rows).published.created
     assert list(artifact.staging.iterdir()) == []
+
+
+def test_an_export_killed_while_linking_leaves_nothing_and_the_next_one_succeeds(tmp_path):
+    rows = finished(tmp_path / "store", *(clean_record(name) for name in "abcde"))
+    folder, target = publish(tmp_path, rows).published.path, tmp_path / "exported" / "clips"
+    killed_at_the_third_link(f"publication.export_dataset(Path({str(folder)!r}), Path({str(target)!r}))")
+    assert not target.exists()
+    publication.export_dataset(folder, target, workers=1)
+    assert [path.name for path in target.parent.iterdir()] == ["clips"]
+    assert shards(target) == shards(folder)
 
 
 # --- growing and changing (B26, acceptance 5) --------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 
@@ -53,15 +54,16 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def later(monkeypatch):
-    """Let so many seconds pass: change times cannot be set back."""
-    real = time.time
+    """Set the clock to so many seconds after the test began, where it stands: change times cannot be set back."""
+    began = time.time()
 
-    def wait(seconds):
-        monkeypatch.setattr(module.time, "time", lambda: real() + seconds)
+    def set_clock(seconds):
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: began + seconds))
 
-    return wait
+    set_clock(0)
+    return set_clock
 
 
 @pytest.fixture
@@ -80,7 +82,7 @@ def remembered(cache, *paths, folders=False):
 
 
 def test_a_settled_file_is_read_by_the_first_run_alone(tmp_path, file, later):
-    later(10)
+    later(600)
     cache = tmp_path / "deep" / "digests.json"
     assert remembered(cache, file) == ([sha256(b"one")], 1, 0)
     written = cache.read_bytes()
@@ -107,7 +109,7 @@ def test_a_file_that_was_unsettled_when_it_was_read_is_not_settled_by_a_long_run
 
 def test_a_modification_time_in_the_future_does_not_matter_and_a_change_time_there_does(tmp_path, file, later):
     os.utime(file, (4_000_000_000, 4_000_000_000))
-    later(10)
+    later(600)
     assert state_of(file).is_settled
     later(-3600)  # a clock that was set back
     assert not state_of(file).is_settled
@@ -115,7 +117,7 @@ def test_a_modification_time_in_the_future_does_not_matter_and_a_change_time_the
 
 @pytest.mark.parametrize("same_inode", [True, False])
 def test_another_content_of_the_same_size_and_modification_time_is_read(tmp_path, file, later, same_inode):
-    later(10)
+    later(600)
     cache, status = tmp_path / "digests.json", file.stat()
     remembered(cache, file)
     if same_inode:
@@ -134,7 +136,7 @@ def test_a_folder_counts_with_the_names_and_bytes_of_its_files_where_it_is_asked
     (folder / "deeper").mkdir(parents=True)
     (folder / "b.jpg").write_bytes(b"b")
     (folder / "a.jpg").write_bytes(b"a")
-    later(10)
+    later(600)
     cache = tmp_path / "digests.json"
     expected = sha256(b"".join(f"{name}.jpg\0{sha256(name.encode())}\n".encode() for name in "ab"))
     assert remembered(cache, folder, folders=True) == ([expected], 1, 0)
@@ -213,7 +215,7 @@ def test_a_file_that_changes_for_ever_is_remembered_with_its_last_contents(tmp_p
 
 @pytest.mark.parametrize("content", HOSTILE)
 def test_a_cache_of_any_content_only_costs_the_reading(tmp_path, file, later, content):
-    later(10)
+    later(600)
     cache = tmp_path / "digests.json"
     for name, value in (("KEY", str(file)), ("STATE", state_of(file).text), ("DIGEST", "0" * 64)):
         content = content.replace(name, value)
@@ -223,7 +225,7 @@ def test_a_cache_of_any_content_only_costs_the_reading(tmp_path, file, later, co
 
 
 def test_caches_of_earlier_versions_are_read(tmp_path, file, later):
-    later(10)
+    later(600)
     state, digest, former = state_of(file).text, "1" * 64, "2" * 64
     media = {f"{file}|3|{state}": digest, f"{file}|3|1234": former, f"{file}|unsettled|{former}": former}
     sources = {"schema": 1, "files": {str(file): [state, digest]}, "names": {}}

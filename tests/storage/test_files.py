@@ -50,6 +50,16 @@ def test_a_file_is_there_whole_or_as_it_was(tmp_path):
     assert names(path.parent) == ["file.txt"]
 
 
+def test_a_file_has_the_mode_of_any_other_file_of_the_user(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_lossy_json(tmp_path / "file.json", 1)
+        (tmp_path / "other").touch()
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file.json").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
 def test_bytes_and_name_are_synced_the_name_after_the_bytes(tmp_path, monkeypatch):
     events, fsync, replace = [], os.fsync, Path.replace
     monkeypatch.setattr(

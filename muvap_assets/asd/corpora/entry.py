@@ -11,12 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 from muvap_assets.asd.contract import ParsedManifest
 from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.options import keys_of, made_of
+from muvap_assets.storage.paths import expanded
 
+
+def _expanded(value: object) -> object:
+    return expanded(value) if isinstance(value, str) else value
+
+
+EntryPath = Annotated[Path, BeforeValidator(_expanded)]
+"""A path as an entry writes it, ``~`` and ``$NAME`` expanded."""
 Hours = Annotated[float, Field(ge=0.02, le=87_600, allow_inf_nan=False)]
 """An age. Dagster takes no window below a minute, and Python no time span of more than some millennia: ten years do."""
 
@@ -44,10 +52,10 @@ class CorpusEntry(_PolicyKeys):
         """How strictly the corpus is held to the contract."""
         return made_of(Policy, dict(self))
 
-    def resolved(self, resolve: Callable[[Path, str], Path]) -> Self:
-        """The same entry with every path made absolute by ``resolve(path, key)``."""
+    def resolved(self, resolve: Callable[[Path], Path]) -> Self:
+        """The same entry with every path made absolute by ``resolve``."""
         paths = {name: value for name, value in self if isinstance(value, Path)}
-        return self.model_copy(update={name: resolve(path, name) for name, path in paths.items()})
+        return self.model_copy(update={name: resolve(path) for name, path in paths.items()})
 
     @property
     @abstractmethod

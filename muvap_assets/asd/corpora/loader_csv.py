@@ -26,7 +26,7 @@ from pydantic import StringConstraints
 from muvap_assets.asd.ava_csv import INAUDIBLE, LABELS, Annotation, OriginalCsv, csv_files, read_original
 from muvap_assets.asd.contract import ClipRow, FrameTimes, ParsedManifest, VisualKind
 from muvap_assets.asd.corpora.crop_tree import CropTree, Found, is_folder_name, video_of_entity
-from muvap_assets.asd.corpora.entry import CorpusEntry
+from muvap_assets.asd.corpora.entry import CorpusEntry, EntryPath
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     MAX_SAMPLE_ID_CHARACTERS,
@@ -127,12 +127,12 @@ class LoaderCorpus(CorpusEntry):
     ``labels_known`` is for splits whose labels are filler; each corpus knows which of its own are.
     """
 
-    root: Path
+    root: EntryPath
     split: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,40}$")]
-    loader: Path | None = None
-    original: Path | None = None
-    faces: Path | None = None
-    audio: Path | None = None
+    loader: EntryPath | None = None
+    original: EntryPath | None = None
+    faces: EntryPath | None = None
+    audio: EntryPath | None = None
     audio_kind: Literal["clips", "recordings"] = "clips"
     labels_known: bool | None = None
 

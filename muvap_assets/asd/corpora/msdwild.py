@@ -30,7 +30,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from muvap_assets.asd.contract import ClipRow, ParsedManifest, TrackBoxes, VisualKind
-from muvap_assets.asd.corpora.entry import CorpusEntry
+from muvap_assets.asd.corpora.entry import CorpusEntry, EntryPath
 from muvap_assets.asd.corpora.rttm import Rttm, Turn, labels_at_centres, read_rttm
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, MediaError, Severity, Violation, ViolationCode
@@ -64,12 +64,12 @@ class MsdwildCorpus(CorpusEntry):
     """
 
     kind: Literal["msdwild"]
-    root: Path
+    root: EntryPath
     split: Literal["all", "few.train", "few.val", "many.val"] = "all"
-    videos: Path | None = None
-    boxes: Path | None = None
-    rttm: Path | None = None
-    audio: Path | None = None
+    videos: EntryPath | None = None
+    boxes: EntryPath | None = None
+    rttm: EntryPath | None = None
+    audio: EntryPath | None = None
     window_sec: _Seconds = Decimal(30)
     overlap_sec: Annotated[Decimal, Field(ge=0, le=3600)] = Decimal(0)
     min_window_sec: _Seconds = Decimal(2)

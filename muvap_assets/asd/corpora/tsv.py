@@ -25,7 +25,7 @@ from muvap_assets.asd.contract import (
     TrackBoxes,
     VisualKind,
 )
-from muvap_assets.asd.corpora.entry import CorpusEntry
+from muvap_assets.asd.corpora.entry import CorpusEntry, EntryPath
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     DECIMAL,
@@ -57,7 +57,7 @@ class TsvCorpus(CorpusEntry):
     """
 
     kind: Literal["tsv"]
-    manifest: Path
+    manifest: EntryPath
     audio_sample_rate: AudioSampleRate = None
 
     @property
