@@ -245,6 +245,10 @@ class Encoder(Protocol):
         """What results depend on."""
 
     @property
+    def device(self) -> str:
+        """Where it computes, as ``device.json`` names it: the kind of device, and its instruction set or model."""
+
+    @property
     def max_presentation_tokens(self) -> int:
         """The longest presentation it takes."""
 
