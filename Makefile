@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
 # Installing again is due when the constraints or the project file changed, or the project moved.
 STAMP := $(VENV)/.installed-$(shell cat constraints.txt pyproject.toml | cksum | cut -d' ' -f1)-$(shell echo '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: demo test test-rest test-all coverage check fix dev bench bench-check clean install
+.PHONY: demo test test-rest test-all test-other-cpu coverage check fix dev bench bench-check clean install
 
 install: $(STAMP)
 
@@ -37,6 +37,10 @@ test-rest: install  ## those that `make test` leaves out
 
 test-all: install  ## every test
 	$(PYTEST) $(PYTEST_ARGS)
+
+test-other-cpu: install  ## what encodes, the demo and the pages, as on a processor without AVX
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 OPENBLAS_CORETYPE=Nehalem \
+		$(PYTEST) tests/docs tests/ref2va tests/pictures tests/defs/test_asset_pages.py tests/asd/test_line.py -m 'not interop' $(PYTEST_ARGS)
 
 coverage: PYTEST_ARGS += --cov --cov-report=term
 coverage: test  ## the same tests as `make test`; fails below 90 % of the domain's lines and branches

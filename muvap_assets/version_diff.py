@@ -1,4 +1,4 @@
-"""What differs between two versions: rows added, rows removed, rows changed and in which field.
+"""What differs between two versions: rows added, rows removed, rows changed and in which field, rows made on another device.
 
 A row is what the artifact has one of: a clip, a recording, a sample. Where a row lies (shard, offsets, path, line number) is
 no difference, since one added row moves all after it.
@@ -7,8 +7,8 @@ no difference, since one added row moves all after it.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,15 @@ import pyarrow.parquet as pq
 from muvap_assets.asd import loudness, manifest_files
 from muvap_assets.asd.packs.layout import ARROW_FILE, map_index
 from muvap_assets.errors import ConfigError
+from muvap_assets.layout import Layout
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.cache import INDEX_NAME, read_index
+from muvap_assets.ref2va.devices import Difference, largest_difference, read_devices
+from muvap_assets.ref2va.records import provenance_of
+from muvap_assets.ref2va.row_store import UNKNOWN_DEVICE, row_file
 from muvap_assets.ref2va.standing_rows import ROWS_FILE
+from muvap_assets.ref2va.standing_rows import read_rows as standing_rows
+from muvap_assets.storage.digests import file_sha256
 
 Row = Mapping[str, Any]
 _SHOWN = 60
@@ -43,12 +49,32 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class VersionDiff:
-    """Ids of rows, in the order of the version they are in; ``changed`` with what changed of each."""
+    """Ids of rows, in the order of the version they are in; ``changed`` with what changed of each.
+
+    ``recomputed`` are rows of ref2va made from the same inputs whose tensors differ, with the largest difference (``None``: the
+    tensors of one version are no longer stored), and ``devices`` those that both versions name.
+    """
 
     added: tuple[str, ...]
     removed: tuple[str, ...]
     changed: Mapping[str, tuple[FieldChange, ...]]
     unchanged: int
+    recomputed: Mapping[str, Difference | None] = field(default_factory=dict)
+    devices: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+
+    @property
+    def recomputed_text(self) -> str:
+        """How many rows were computed again, where, and how far they are apart."""
+        before, after = (", ".join(names) or UNKNOWN_DEVICE for names in self.devices)
+        device = f"the same device ({after})" if before == after else f"another device ({before} -> {after})"
+        known = [difference for difference in self.recomputed.values() if difference is not None]
+        largest = max(known, key=lambda difference: difference.largest, default=None)
+        found = (
+            f"{largest.largest:.3g} ({largest.tensor})"
+            if largest
+            else "unknown: the tensors of one are no longer stored"
+        )
+        return f"{len(self.recomputed)} rows: same inputs, {device}; largest difference {found}"
 
 
 def diff_versions(before: Path, after: Path) -> VersionDiff:
@@ -66,11 +92,14 @@ def diff_versions(before: Path, after: Path) -> VersionDiff:
     old, new = (read_rows(folder) for folder in (before, after))
     common = [key for key in new if key in old]
     changed = {key: changes for key in common if (changes := _changes(old[key], new[key]))}
+    recomputed = _recomputed(kinds[0], (before, after), changed)
     return VersionDiff(
         added=tuple(key for key in new if key not in old),
         removed=tuple(key for key in old if key not in new),
-        changed=changed,
+        changed={key: changes for key, changes in changed.items() if key not in recomputed},
         unchanged=len(common) - len(changed),
+        recomputed=recomputed,
+        devices=(tuple(read_devices(before)), tuple(read_devices(after))),
     )
 
 
@@ -106,6 +135,23 @@ def _changes(before: Row, after: Row) -> tuple[FieldChange, ...]:
     return tuple(
         FieldChange(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
     )
+
+
+def _recomputed(kind: str, folders: tuple[Path, Path], changed: Collection[str]) -> dict[str, Difference | None]:
+    """Of the rows that changed, those that both versions have under one key: a digest of all that a row is made from."""
+    if kind not in _TENSORS or not changed:
+        return {}
+    old, new = (_TENSORS[kind](folder, changed) for folder in folders)
+    found: dict[str, Difference | None] = {}
+    for row_id in changed:
+        (key, before), (same_key, after) = old[row_id], new[row_id]
+        if key is None or key != same_key:
+            continue
+        if before is None or after is None:
+            found[row_id] = None
+        elif (difference := largest_difference(before, after)) is not None and difference.largest:
+            found[row_id] = difference
+    return found
 
 
 def _short(value: Any) -> str:
@@ -147,6 +193,34 @@ def _encoded(folder: Path) -> dict[str, Row]:
 def _shards(folder: Path) -> dict[str, Row]:
     names = ("bucket", "bytes", "sha256", "num_frames", "text_tokens", "joint_length", "audio_latents")
     return {row.id: {name: getattr(row, name) for name in names} for row in read_index(folder).rows}
+
+
+# Key and file of each row named, to tell rows that were computed again; no file where it no longer stands.
+_Places = dict[str, tuple[str | None, Path | None]]
+
+
+def _in_store(folder: Path, ids: Collection[str]) -> _Places:
+    """Rows of a part: in the row store of the data root that the version lies below."""
+    places: _Places = {}
+    store = Layout(folder.joinpath(*[".."] * 4).resolve()).row_store
+    with reading(folder, "the rows of a part", "It is damaged: name another version."):
+        for row in standing_rows(folder):
+            if row.id in ids:
+                path = row_file(store, row.key)
+                places[row.id] = (row.key, path if path.is_file() and file_sha256(path) == row.sha256 else None)
+    return places
+
+
+def _in_dataset(folder: Path, ids: Collection[str]) -> _Places:
+    """Rows of a dataset: in its shards, which name their keys."""
+    paths = {row.id: folder / row.path for row in read_index(folder).rows if row.id in ids}
+    return {row_id: ((provenance_of(path) or {}).get("row_key"), path) for row_id, path in paths.items()}
+
+
+_TENSORS: Mapping[str, Callable[[Path, Collection[str]], _Places]] = {
+    "ref2va/encoded_latents": _in_store,
+    "ref2va/parquet_cache_index": _in_dataset,
+}
 
 
 def _has_manifest(folder: Path, key: str) -> bool:

@@ -18,12 +18,14 @@ from muvap_assets.journal import events, wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, make_current, staged
 from muvap_assets.ref2va import publication
+from muvap_assets.ref2va.devices import DEVICE_FILE
 from muvap_assets.storage.locks import exclusive
 
 LINES = ("asd", "ref2va")
 _VERSION = re.compile(rf"[0-9a-f]{{{VERSION_LENGTH}}}")
 _LOCATION_DEPENDENT: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("asd", "manifest"): manifest_files.LOCATION_DEPENDENT,
+    ("ref2va", "encoded_latents"): (DEVICE_FILE,),
     ("ref2va", "parquet_cache_index"): publication.LOCATION_DEPENDENT,
 }
 
@@ -152,7 +154,8 @@ def require_whole(artifact: Artifact, version: str) -> None:
     """
     folder = artifact.version(version)
     location_dependent = _LOCATION_DEPENDENT.get((artifact.line, artifact.name), ())
-    missing = [name for name in location_dependent if not (folder / name).is_file()]
+    # Versions that were published before devices were recorded are whole without their file.
+    missing = [name for name in location_dependent if name != DEVICE_FILE and not (folder / name).is_file()]
     try:
         found = content_version(folder, location_dependent)
     except (OSError, PublishError):

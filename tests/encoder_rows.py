@@ -109,6 +109,7 @@ class FakeEncoder:
         self.loads: list[Component] = []
         self.calls: list[tuple[Stage, str]] = []
         self.fingerprint = EncoderFingerprint({stage: {"fake": version} for stage in Stage})
+        self.device = "fake"
         self.decoded: list[tuple[Stage, str]] = []
         self._media: dict[bytes, np.ndarray] = {}
         self._loaded = False

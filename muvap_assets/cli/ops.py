@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -97,6 +98,9 @@ def diff(before: str, after: str, as_json: bool, data_root: Path) -> None:
             for key, changes in found.changed.items()
         }
         values = {"added": found.added, "removed": found.removed, "changed": changed, "unchanged": found.unchanged}
+        if found.recomputed:
+            values["recomputed"] = {key: each and asdict(each) for key, each in found.recomputed.items()}
+            values["devices"] = found.devices
         click.echo(json.dumps(values, indent=1, ensure_ascii=False, default=str))
         return
     lines = [f"+ {key}" for key in found.added] + [f"- {key}" for key in found.removed]
@@ -105,6 +109,8 @@ def diff(before: str, after: str, as_json: bool, data_root: Path) -> None:
         click.echo(line)
     if len(lines) > SHOWN:
         click.echo(f"... and {len(lines) - SHOWN} more; --json prints all of them")
+    if found.recomputed:
+        click.echo(found.recomputed_text)
     click.echo(
         f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.unchanged} unchanged"
     )

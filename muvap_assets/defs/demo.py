@@ -165,12 +165,13 @@ def _print_corpora(instance: dg.DagsterInstance, layout: Layout, datasets: Datas
 
 
 def _print_datasets(instance: dg.DagsterInstance, layout: Layout, datasets: Datasets) -> None:
-    header = ("dataset", "format", "rows", "buckets", "bytes", "longest", "checks passed", "files")
+    header = ("dataset", "format", "rows", "buckets", "size", "longest", "checks passed", "files")
     rows: list[tuple[str, ...]] = [header]
     for name in datasets.ref2va:
         place = layout.ref2va_parquet_cache_index(name).current
         report = plan_report(read_index(place))
-        figures = (report.rows, len(report.buckets), f"{report.bytes:,}", report.joint_lengths["max"])
+        # Rounded: the last bits of latents, and so the bytes they compress to, differ between kinds of processors.
+        figures = (report.rows, len(report.buckets), f"{report.bytes / 1e6:.2f} MB", report.joint_lengths["max"])
         checks = _checks(instance, dataset_chain(layout, datasets, name))
         rows.append((name, report.format, *map(str, figures), checks, os.path.relpath(place)))
     _print_table(rows)

@@ -151,6 +151,16 @@ def _write_recording(folder: Path, recording: DemoRecording, clips: Sequence[Dem
         return
     form = "WAVEX" if "extensible" in path.name else path.suffix[1:].upper()
     soundfile.write(path, signal, recording.rate_hz, subtype=recording.subtype, format=form)
+    if recording.subtype == "FLOAT":
+        _clear_time(path)
+
+
+def _clear_time(path: Path) -> None:
+    """Set the time of writing in a WAV's PEAK chunk (name, size, version, time) to 0: the same demo is the same bytes."""
+    content = bytearray(path.read_bytes())
+    at = content.index(b"PEAK") + 12
+    content[at : at + 4] = bytes(4)
+    path.write_bytes(content)
 
 
 def _write_faces(folder: Path, clip: DemoClip) -> None:

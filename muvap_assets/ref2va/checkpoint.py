@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,6 +52,16 @@ def require_device(spec: EncoderSpec) -> None:
             f"encoder: device is 'cpu' and the checkpoint {spec.checkpoint} holds {count:,} parameters, required for more "
             f"than {TINY_PARAMETERS:,} is a CUDA device. Set device to cuda on a machine that has one."
         )
+
+
+def device_name(spec: EncoderSpec) -> str:
+    """What the last bits of results depend on beside the recipe: ``cpu x86_64 AVX512`` or ``cuda NVIDIA H200``.
+
+    The instruction set is the one that torch's own kernels use.
+    """
+    if spec.device_type == "cuda":
+        return f"cuda {torch.cuda.get_device_name(spec.device)}"
+    return f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
 
 
 def parameter_count(checkpoint: Path) -> int:

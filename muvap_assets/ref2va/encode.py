@@ -65,7 +65,10 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodedRow:
-    """A row that stands in the store, read back and checked. ``path`` is a one-row Parquet file to be published."""
+    """A row that stands in the store, read back and checked. ``path`` is a one-row Parquet file to be published.
+
+    ``devices`` are those that its parts were made on.
+    """
 
     sample_id: str
     key: str
@@ -74,6 +77,7 @@ class EncodedRow:
     geometry: Geometry
     sequence_length: int
     text_tokens: int
+    devices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +271,7 @@ def _encode_missing(run: _Run, works: Sequence[_Work]) -> None:
         if run.store.has_part(stage, work.parts[stage]):
             run.reused[stage] += 1
         elif stage is Stage.REFERENCE_AUDIO and not any(r.kind.has_audio for r in work.row.references):
-            run.store.write_part(stage, work.parts[stage], _no_audio())
+            run.store.write_part(stage, work.parts[stage], _no_audio(), device="")
         else:
             missing.append((stage, work))
     run.total = len(missing)
@@ -317,7 +321,7 @@ def _encode_part(run: _Run, loaded: LoadedComponent, stage: Stage, work: _Work, 
         work.failed = True
         run.reject(work.row, error)
         return False
-    run.store.write_part(stage, work.parts[stage], tensors)
+    run.store.write_part(stage, work.parts[stage], tensors, run.encoder.device)
     run.encoded[stage] += 1
     return True
 
@@ -383,4 +387,5 @@ def _encoded_row(run: _Run, work: _Work) -> EncodedRow:
         geometry=work.row.geometry,
         sequence_length=work.sequence_length,
         text_tokens=work.text_tokens,
+        devices=tuple(sorted({run.store.part_device(stage, key) for stage, key in work.parts.items()} - {""})),
     )

@@ -244,6 +244,10 @@ class Encoder(Protocol):
     def fingerprint(self) -> EncoderFingerprint:
         """What results depend on."""
 
+    @property
+    def device(self) -> str:
+        """Where it computes, as ``device.json`` names it: the kind of device, and its instruction set or model."""
+
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
         """Presentation tokens by part, with no weight loaded; the total equals what the text stage then produces.
 

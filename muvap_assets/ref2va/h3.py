@@ -33,7 +33,7 @@ from transformers import Qwen2TokenizerFast, Qwen3VLConfig, Qwen3VLForConditiona
 from transformers.utils import logging as transformers_logging
 
 from muvap_assets.errors import ConfigError, EncodeError, ViolationCode
-from muvap_assets.ref2va.checkpoint import fixed_arithmetic, load_component, load_plain, require_device
+from muvap_assets.ref2va.checkpoint import device_name, fixed_arithmetic, load_component, load_plain, require_device
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     CLIP_FRAMES,
@@ -88,6 +88,11 @@ class H3Encoder:
         if self._fingerprint is None:
             self._fingerprint = fingerprint_of(self.spec, self._digests)
         return self._fingerprint
+
+    @property
+    def device(self) -> str:
+        """Where it computes; see :func:`muvap_assets.ref2va.checkpoint.device_name`."""
+        return device_name(self.spec)
 
     @property
     def presentation(self) -> Presentation:

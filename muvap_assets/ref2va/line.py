@@ -32,6 +32,7 @@ from muvap_assets.ref2va.decode_check import (
     decode_rows,
     kept_figures,
 )
+from muvap_assets.ref2va.devices import DEVICE_FILE, added, read_devices, rows_by_device, write_devices
 from muvap_assets.ref2va.encode import EncodeOptions, EncodeReport
 from muvap_assets.ref2va.encoder import Encoder, RowInput
 from muvap_assets.ref2va.encoder_spec import EncoderSpec, read_model_index
@@ -188,6 +189,7 @@ def make_encoded_latents(
         write_violations(folder / VIOLATIONS_NAME, report.violations)
         numbers = {sample.id: sample.row for sample in samples}
         write_rows(folder, report.rows, numbers)
+        write_devices(folder, rows_by_device(row.devices for row in report.rows))
         _write_provenance(
             folder,
             "ref2va/encoded_latents",
@@ -203,6 +205,7 @@ def make_encoded_latents(
             build=build,
             check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
             declared=ENCODE_CHECKS,
+            location_dependent=(DEVICE_FILE,),
             findings=lambda report: report.violations,
         )
 
@@ -296,6 +299,7 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
             "parameters": {"encoder": encoder, "reference_noise_seed": dataset.options.reference_noise_seed},
             "code_version": INDEX_CODE_VERSION,
         },
+        devices=added(read_devices(part.path) for part in parts),
     )
     with in_use(layout.row_store):
         return publish_dataset(layout.ref2va_parquet_cache_index(dataset.name), rows, options, watch=progress)

@@ -32,6 +32,7 @@ from muvap_assets.publish import (
 from muvap_assets.ref2va.cache import PICKLE_NAME, STAMPS_NAME, place_index, read_index, write_index
 from muvap_assets.ref2va.capacities import overlong, propose
 from muvap_assets.ref2va.contract import DEFAULT_PRESENTATION_TOKENS, Format
+from muvap_assets.ref2va.devices import DEVICE_FILE, write_devices
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, training_section, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow
 from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_dataset
@@ -41,7 +42,7 @@ from muvap_assets.storage.files import fsync
 from muvap_assets.storage.locks import private_place, remove_abandoned
 
 DATASET_NAME = "dataset.json"
-LOCATION_DEPENDENT = (PICKLE_NAME, STAMPS_NAME, TRAINING_NAME)
+LOCATION_DEPENDENT = (PICKLE_NAME, STAMPS_NAME, TRAINING_NAME, DEVICE_FILE)
 _NO_LINK = (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP)
 
 
@@ -70,13 +71,14 @@ class PublicationOptions:
 
     ``max_presentation_tokens`` is the limit its rows were admitted under; ``capacities`` how many are proposed.
     ``provenance`` are plain JSON values: versions of inputs, parameters, code version, the encoder's fingerprint; no clock,
-    host or path.
+    host or path. ``devices`` are those its rows were made on, with the number of rows.
     """
 
     format: Format
     max_presentation_tokens: int = DEFAULT_PRESENTATION_TOKENS
     capacities: int = 4
     provenance: Mapping[str, Any] = field(default_factory=dict)
+    devices: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,7 @@ def assemble(
             "provenance": dict(options.provenance),
         },
     )
+    write_devices(folder, options.devices)
     # Only now is everything there that the version is a digest of, and with it the place.
     target = place(content_version(folder, LOCATION_DEPENDENT)).resolve()
     if found := check_root(target):
@@ -308,7 +311,7 @@ def export_dataset(published: Path, target: Path, *, workers: int | None = None)
     with private_place(place.parent, f".{place.name}") as scratch:
         for path in tree_files(published):
             name = path.relative_to(published).as_posix()
-            if name not in LOCATION_DEPENDENT:
+            if name not in LOCATION_DEPENDENT or name == DEVICE_FILE:
                 link(path, scratch / name)
         place_index(scratch, index, place)
         section = moved_training(read_training(published / TRAINING_NAME), place)

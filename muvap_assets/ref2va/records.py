@@ -289,6 +289,15 @@ def read_shard(path: Path) -> list[Record]:
         return [from_row(read_row(shard, index, path)) for index in range(shard.num_row_groups)]
 
 
+def provenance_of(path: Path) -> dict[str, Any] | None:
+    """What a shard says it was made from (see :func:`write_shard`), or ``None`` where it cannot be read or does not say."""
+    try:
+        metadata = pq.read_metadata(path).metadata or {}
+        return dict(json.loads(metadata[PROVENANCE_KEY]))
+    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
+        return None
+
+
 def read_tensors(path: Path, names: Sequence[str]) -> dict[str, npt.NDArray[np.float32]]:
     """Some tensors of a file's first row, by name; the columns of the others are not read.
 

@@ -7,16 +7,12 @@ publication of what it made of it; whoever removes from the store has to have it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from muvap_assets.ref2va.records import PROVENANCE_KEY
+from muvap_assets.ref2va.records import provenance_of
 from muvap_assets.storage.locks import shared, tried
 
 _LOCK_NAME = ".in_use"
@@ -73,8 +69,5 @@ def _old_parts(store: Path, needed: Collection[str], before_sec: float) -> list[
 
 def parts_of(row: Path) -> set[str] | None:
     """Keys of the parts a row was made of, or ``None`` where its file does not say."""
-    try:
-        metadata = pq.read_metadata(row).metadata or {}
-        return set(json.loads(metadata[PROVENANCE_KEY])["parts"].values())
-    except (OSError, pa.ArrowException, KeyError, ValueError, AttributeError):
-        return None
+    parts = (provenance_of(row) or {}).get("parts")
+    return set(parts.values()) if isinstance(parts, dict) else None

@@ -7,7 +7,8 @@ A key is a digest of exactly what the content depends on, so nothing is ever upd
 valid, and a changed input has another key. A file appears under its key in one step, synced. Several processes may share a
 store. It lies outside every published tree.
 
-A part is a JSON line naming its arrays, the arrays in NumPy's own format without pickle, and a SHA-256 over all of it.
+A part is a JSON line naming its arrays and the device they were made on, the arrays in NumPy's own format without pickle, and a
+SHA-256 over all of it. The device is no part of the key: a part is taken up by whatever device needs it next.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from muvap_assets.storage.files import replacing
 
 PART_VERSION = 1  # of the part file and of what a stage's tensors are called
 RECORD_VERSION = 1  # of how a row is assembled from its parts
+UNKNOWN_DEVICE = "not recorded"  # of parts that are gone, or were stored before devices were recorded
 _MAGIC = b"muvap-ref2va-part "
 _DIGEST_BYTES = 32
 _BLOCK_BYTES = 1 << 20
@@ -99,6 +101,11 @@ def row_key(row: RowInput, parts: Mapping[Stage, str]) -> str:
     )
 
 
+def row_file(store: Path, key: str) -> Path:
+    """Where the row of a key stands in the store, if it does."""
+    return store / "rows" / key[:2] / f"{key}.row"
+
+
 class RowStore:
     """A folder of parts and rows. ``corrupt`` counts parts found damaged and removed."""
 
@@ -133,21 +140,36 @@ class RowStore:
             reading(path, "a part as this version writes it", "Remove it; the next run makes it again."),
             path.open("rb") as stream,
         ):
-            names = json.loads(stream.readline().removeprefix(_MAGIC))
+            names, _ = _header(stream)
             return {name: np.lib.format.read_array(stream, allow_pickle=False) for name in names}
 
-    def write_part(self, stage: Stage, key: str, tensors: Tensors) -> None:
-        """Store the arrays of a part; it stands whole once this returns, and not at all before."""
+    def part_device(self, stage: Stage, key: str) -> str:
+        """The device a part was made on, :data:`UNKNOWN_DEVICE`, or nothing where no model made it. Only its header is read."""
+        path = self._part_path(stage, key)
+        if not path.is_file():
+            return UNKNOWN_DEVICE
+        with (
+            reading(path, "a part as this version writes it", "Remove it; the next run makes it again."),
+            path.open("rb") as stream,
+        ):
+            return _header(stream)[1]
+
+    def write_part(self, stage: Stage, key: str, tensors: Tensors, device: str) -> None:
+        """Store the arrays of a part; it stands whole once this returns, and not at all before.
+
+        ``device`` is where they were computed; empty where no model was needed.
+        """
         with replacing(self._part_path(stage, key)) as partial, partial.open("wb") as stream:
             hashing = _HashingStream(stream)
-            hashing.write(_MAGIC + json.dumps(sorted(tensors)).encode() + b"\n")
+            header = {"arrays": sorted(tensors), "device": device}
+            hashing.write(_MAGIC + json.dumps(header).encode() + b"\n")
             for name in sorted(tensors):
                 np.lib.format.write_array(hashing, np.ascontiguousarray(tensors[name]), allow_pickle=False)
             stream.write(hashing.digest.digest())
 
     def row_path(self, key: str) -> Path:
         """Where the row of this key stands, if it does."""
-        return self.root / "rows" / key[:2] / f"{key}.row"
+        return row_file(self.root, key)
 
     def write_row(
         self, key: str, write: Callable[[Path], Any], verify: Callable[[Path], list[Violation]]
@@ -195,6 +217,14 @@ class _HashingStream:
         """Write ``data``; what NumPy calls."""
         self.digest.update(data)
         return self._stream.write(data)
+
+
+def _header(stream: BinaryIO) -> tuple[list[str], str]:
+    """Names of a part's arrays and its device; the first parts ever stored name their arrays alone."""
+    header = json.loads(stream.readline().removeprefix(_MAGIC))
+    if isinstance(header, list):
+        return header, UNKNOWN_DEVICE
+    return list(header["arrays"]), str(header["device"])
 
 
 def _is_whole(stream: BinaryIO) -> bool:

@@ -52,6 +52,13 @@ def independent_int16(path, rate=None):
     return np.clip(np.rint(signal * 32768), -32768, 32767).astype(np.int64)
 
 
+def test_the_demo_holds_no_time_of_writing(tmp_path):
+    demo.write_demo_corpus(tmp_path / "demo")
+    content = (tmp_path / "demo/audio/float.wav").read_bytes()
+    at = content.index(b"PEAK")  # then the size, a version, and seconds since 1970
+    assert content[at + 8 : at + 16] == b"\x01\0\0\0" + bytes(4)
+
+
 @pytest.mark.parametrize("shard_bytes", [1_000_000_000, 1_000_000])
 def test_the_demo_is_packed_as_its_ground_truth_says_at_every_frame_rate(tmp_path, shard_bytes):
     demo.write_demo_corpus(tmp_path / "demo")

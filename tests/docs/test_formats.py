@@ -23,6 +23,7 @@ from muvap_assets.media.npy import read_npy_header
 from muvap_assets.publish import content_version
 from muvap_assets.ref2va import index_rows, manifest_files, records
 from muvap_assets.ref2va.contract import Format
+from muvap_assets.ref2va.devices import DEVICE_FILE
 from muvap_assets.ref2va.encoder import Stage
 from muvap_assets.ref2va.publication import LOCATION_DEPENDENT as DATASET_LOCATION_DEPENDENT
 from muvap_assets.ref2va.standing_rows import StandingRow
@@ -178,4 +179,6 @@ def test_what_stays_out_of_a_digest_is_what_the_code_leaves_out():
     rows = artifact_rows()
     assert listed(rows["asd/manifest"][3]) == list(ASD_LOCATION_DEPENDENT)
     assert sorted(listed(rows["ref2va/parquet_cache_index"][3])) == sorted(DATASET_LOCATION_DEPENDENT)
-    assert [name for name, row in rows.items() if row[3]] == ["asd/manifest", "ref2va/parquet_cache_index"]
+    assert listed(rows["ref2va/encoded_latents"][3]) == [DEVICE_FILE]
+    outside = ["asd/manifest", "ref2va/encoded_latents", "ref2va/parquet_cache_index"]
+    assert [name for name, row in rows.items() if row[3]] == outside

@@ -169,7 +169,7 @@ def test_an_object_array_in_a_stored_part_is_refused_though_its_digest_is_right(
 
     store = RowStore(tmp_path / "store")
     key = "a" * 64
-    store.write_part(Stage.TARGET_AUDIO, key, {"latent": np.zeros(2, np.float32)})
+    store.write_part(Stage.TARGET_AUDIO, key, {"latent": np.zeros(2, np.float32)}, "cpu")
     (path,) = (tmp_path / "store" / "parts").rglob("*.part")
     line = path.read_bytes().split(b"\n")[0] + b"\n"
     content = line + object_array(planted[0])
