@@ -8,7 +8,7 @@ it, as a whole, manifests last. Until then nothing is removed, and what has to b
 |--------------|---------------------------------------------|-------------------------------------------------------------------|
 | recording    | ``recording_id``                            |                                                                   |
 | media        | ``recording_id``; digests of the face files | digests of the files the manifest names, as they are or were seen |
-| sample       | ``sample_id``                               | ``id``                                                            |
+| sample       | ``sample_id``, also of findings             | ``id``, also of findings                                          |
 
 A media file that is gone from its place can be told by its digest only where a cache remembers it, or it is a recording:
 purge first and delete the file afterwards, or name the samples. What lies outside the data root (exports, backups,

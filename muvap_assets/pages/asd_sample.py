@@ -28,6 +28,7 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.levels import FULL_SCALE, LoudnessTarget
 from muvap_assets.asd.packs.reader import PackedSample, PackReader
+from muvap_assets.asd.packs.set_aside import read_set_aside
 from muvap_assets.asd.targets import INDEPENDENT_WINDOW, independent
 from muvap_assets.asd.timeline import MODEL_FPS, FrameRate
 from muvap_assets.asd.tracks import Tracks
@@ -93,6 +94,9 @@ def sample_page(pack: Path, sample_id: str, part: Part) -> str:
     try:
         position = reader.position_of(sample_id)
     except KeyError:
+        for finding in read_set_aside(reader.path):
+            if finding.sample_id == sample_id:
+                raise ConfigError(f"{pack}: the track was set aside when it was packed: {finding.message()}") from None
         ids = reader.text_column("sample_id").to_pylist()
         raise unknown_name(Path(pack), "sample", sample_id, ids) from None
     sample, tracks = reader[position], Tracks([reader.path], FrameRate.parse(MODEL_FPS))

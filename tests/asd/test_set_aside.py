@@ -202,6 +202,9 @@ def test_what_is_set_aside_is_told_by_inspect_and_verify_and_is_no_sample(tracks
     assert verified.exit_code == 0
     assert "rejected_tracks warning (rejected 1)" in verified.stdout
     assert "faces_unreadable: row 3 (t1)" in verified.stdout
+    shown = CliRunner().invoke(main, ["show", str(folder), "t1", "-o", str(tracks.root / "t1.html")])
+    assert shown.exit_code == 1
+    assert "the track was set aside when it was packed: row 3 (t1): visual_path: 007.jpg: a JPEG" in shown.output
     dataset = PackedASDDataset(folder, window=25)
     assert sorted(dataset[i].sample_ids[0] for i in range(len(dataset))) == ["array", "t0", "t2", "t3"]
 
