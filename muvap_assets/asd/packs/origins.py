@@ -35,7 +35,7 @@ from muvap_assets.media.faces import FACE_CONVERSION
 
 SETTLED_NS = 2_000_000_000
 _SCHEMA = 1
-_DECODERS = ("opencv-python-headless", "opencv-python", "av", "soxr", "soundfile", "numpy")
+_DECODERS = ("opencv-python-headless", "opencv-python", "av", "soxr", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
