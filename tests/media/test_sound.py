@@ -354,6 +354,14 @@ def test_a_track_is_chosen_by_number_or_language(tmp_path):
     assert [note.code for note in count_sound(path, SoundChoice("eng")).notes] == ["audio_stream"]
 
 
+def test_what_a_file_calls_its_tracks_is_printable_and_short_in_messages(tmp_path):
+    path = write_tracks(tmp_path / "a.mkv", [("eng", "\x1b[31m" + "x" * 500, "", 1)] * 20, frames=2)
+    (note,) = count_sound(path).notes
+    assert note.found.startswith("20 audio streams: 0 (eng, [31m" + "x" * 36 + "), 1 (")
+    assert note.found.endswith(", and 4 more")
+    assert note.found.isprintable()
+
+
 @pytest.mark.parametrize("stream", ["3", "fra"])
 def test_a_track_that_is_not_there_is_refused_with_those_that_are(tmp_path, stream):
     path = write_tracks(tmp_path / "a.mkv", TRACKS)
