@@ -80,7 +80,8 @@ _OPTIONAL = (
 _OPTIONAL_PATTERN = re.compile(b"|".join(map(re.escape, _OPTIONAL)))
 
 REWRITE_HINT = (
-    "If it plays to its end, `ffmpeg -i INPUT -c:a copy OUTPUT.wav` writes its header anew; else export it again."
+    "If all that follows is sound, `ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav` writes the header anew; else "
+    "export it again."
 )
 
 Read = Callable[[int, int], bytes]

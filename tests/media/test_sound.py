@@ -240,7 +240,9 @@ def test_a_minute_whose_header_says_twenty_seconds_is_refused_in_both_lines(tmp_
     minute = np.random.default_rng(1).integers(-9000, 9000, 60 * 16_000).astype("<i2").tobytes()
     message = refused_by_both(_put(tmp_path / "a.wav", wav(len(minute) // 3, data=minute)))
     assert "declares 640,000 bytes of samples where 1,920,000 bytes follow" in message
-    assert "ffmpeg -i INPUT -c:a copy OUTPUT.wav" in message
+    assert "ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav" in message
+    with av.open(str(tmp_path / "a.wav"), options={"ignore_length": "1"}) as container:
+        assert sum(frame.samples for frame in container.decode(audio=0)) == len(minute) // 4  # so the advice is right
 
 
 def test_a_size_that_wrapped_over_4_gib_is_refused_and_an_unknown_one_is_not(tmp_path):
