@@ -35,7 +35,7 @@ from muvap_assets.media.sound_streams import FfmpegSound
 from muvap_assets.media.wav import REWRITE_HINT, WavError, read_wav_header, wav_blocks
 
 MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
-_BLOCK_VALUES = 1 << 17
+_BLOCK_VALUES = 1 << 18
 
 
 class SoundFile:
@@ -128,10 +128,13 @@ class SoundFile:
         """Why decoding ended early; empty where it did not."""
         return self._source.stopped
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The sound as it is, in blocks of bounded size; full scale is one. Ends where decoding fails: see ``stopped``."""
+    def chunks(self, frames: int | None = None) -> Iterator[Chunk]:
+        """The sound as it is, in blocks of bounded size, of about ``frames`` if given; full scale is one.
+
+        Ends where decoding fails: see ``stopped``.
+        """
         channel = self._choice.channel
-        for seconds, block in self._source.chunks(max(_BLOCK_VALUES // self.channels, 1)):
+        for seconds, block in self._source.chunks(frames or max(_BLOCK_VALUES // self.channels, 1)):
             yield seconds, block if channel is None else block[:, channel : channel + 1]
 
 

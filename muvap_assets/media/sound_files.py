@@ -41,7 +41,9 @@ _MAGIC = (
     (0, b".snd", "Sun AU"),
     (8, b"AVI ", "AVI"),
 )
+_RIFF = (b"RIFF", b"RIFX", b"RF64", b"BW64")
 _HEAD_BYTES = 4096  # most headers of WAV lie in here: one system call
+_MAX_TAGS = 16  # a file of nothing but empty ID3v2 tags is not walked to its end
 
 _REQUIRED = "WAV (8 to 32-bit PCM or floating point), FLAC or a NumPy waveform"
 CONVERT_HINT = "Convert it once, for instance with `ffmpeg -i INPUT OUTPUT.wav`."
@@ -151,7 +153,9 @@ class OpenedFile:
         if not head:
             raise audio_error(ViolationCode.AUDIO_EMPTY, path, found="a file of 0 bytes", hint=REPLACE_HINT)
         after = head
-        while after.startswith(b"ID3") and len(after) > 10:
+        for _ in range(_MAX_TAGS):
+            if not after.startswith(b"ID3") or len(after) <= 10:
+                break
             self.start += _id3v2_bytes(after)
             after = self.read(self.start, 64)
         kind = _named(after)
@@ -180,7 +184,8 @@ def refuse_missing(path: Path) -> None:
 
 
 def _named(head: bytes) -> str | None:
-    return next((name for at, magic, name in _MAGIC if head[at : at + len(magic)] == magic), None)
+    kind = next((name for at, magic, name in _MAGIC if head[at : at + len(magic)] == magic), None)
+    return None if kind == "WAV" and head[:4] not in _RIFF else kind
 
 
 def _id3v2_bytes(head: bytes) -> int:
@@ -190,6 +195,11 @@ def _id3v2_bytes(head: bytes) -> int:
 
 
 def refuse_lossy(path: Path, kind: str) -> None:
+    """Refuse what is not one of :data:`LOSSLESS`, or has the name of another kind.
+
+    Raises:
+        MediaError: AUDIO_UNSUPPORTED.
+    """
     claimed = _SUFFIXES.get(path.suffix.lower())
     found = f"{kind} in a {path.suffix} file" if claimed else kind
     if kind not in LOSSLESS:
@@ -199,6 +209,7 @@ def refuse_lossy(path: Path, kind: str) -> None:
 
 
 def no_such_stream(path: Path, chosen: str, found: str) -> MediaError:
+    """The error about a chosen stream that is not among ``found``."""
     return audio_error(
         ViolationCode.AUDIO_STREAM,
         path,
@@ -209,8 +220,10 @@ def no_such_stream(path: Path, chosen: str, found: str) -> MediaError:
 
 
 def unreadable_audio(path: Path, found: str) -> NoReturn:
+    """Raise AUDIO_UNREADABLE."""
     raise audio_error(ViolationCode.AUDIO_UNREADABLE, path, found=found, hint=REPLACE_HINT) from None
 
 
 def unsupported_audio(path: Path, found: str, hint: str = CONVERT_HINT) -> NoReturn:
+    """Raise AUDIO_UNSUPPORTED."""
     raise audio_error(ViolationCode.AUDIO_UNSUPPORTED, path, found=found, hint=hint) from None

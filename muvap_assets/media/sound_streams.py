@@ -29,6 +29,7 @@ from muvap_assets.media.sound_files import (
 from muvap_assets.media.video import open_container
 
 _STREAMINFO_BYTES = 34
+_STREAMS_SHOWN, _WORD_CHARACTERS = 16, 40  # of names that a file gives its streams
 
 
 class FfmpegSound(NativeSound):
@@ -194,11 +195,13 @@ def _listed(streams: Sequence[Any]) -> str:
     from av.stream import Disposition
 
     shown = []
-    for number, stream in enumerate(streams):
+    for number, stream in enumerate(streams[:_STREAMS_SHOWN]):
         flags = [flag.name.replace("_", " ") for flag in Disposition if stream.disposition & flag and flag.name]
         words = [stream.language or "no language", stream.metadata.get("title", ""), *flags]
-        shown.append(f"{number} ({', '.join(word for word in words if word)})")
-    return ", ".join(shown)
+        printable = ("".join(filter(str.isprintable, word))[:_WORD_CHARACTERS] for word in words)
+        shown.append(f"{number} ({', '.join(word for word in printable if word)})")
+    more = f", and {len(streams) - len(shown)} more" if len(streams) > len(shown) else ""
+    return ", ".join(shown) + more
 
 
 def _interleaved(frame: Any) -> npt.NDArray[Any]:

@@ -109,7 +109,7 @@ class SoundSource:
     def _open(self) -> None:
         self.rate_hz, self.channels = self.file.rate_hz, self.file.channels
         self._mix = downmix_matrix(self.file.speakers, self.path)
-        chunks = self.file.chunks()
+        chunks = self.file.chunks(BLOCK_SAMPLES)
         first = next(chunks, None)
         if first is None:
             raise audio_error(

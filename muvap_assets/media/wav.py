@@ -19,6 +19,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 import numpy as np
@@ -30,7 +31,7 @@ MAX_CHUNKS = 4096
 
 MAX_CHANNELS = 1024
 _TRAILER_WINDOW = 1 << 24
-_RESYNC_WINDOW = 1 << 16
+_RESYNC_WINDOW, _RESYNC_TRIES = 1 << 16, 16
 _ID3V1_BYTES = 128
 _GUID_TAILS = (bytes.fromhex("800000aa00389b71"), bytes.fromhex("8644c8c1ca000000"))  # plain, and of ambisonic files
 _PCM, _FLOAT, _EXTENSIBLE = 1, 3, 0xFFFE
@@ -79,7 +80,8 @@ _OPTIONAL = (
 _OPTIONAL_PATTERN = re.compile(b"|".join(map(re.escape, _OPTIONAL)))
 
 REWRITE_HINT = (
-    "If it plays to its end, `ffmpeg -i INPUT -c:a copy OUTPUT.wav` writes its header anew; else export it again."
+    "If all that follows is sound, `ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav` writes the header anew; else "
+    "export it again."
 )
 
 Read = Callable[[int, int], bytes]
@@ -166,7 +168,7 @@ class _Parser:
     def _resynchronized(self, damaged: int) -> int | None:
         """Where the samples' chunk stands behind one whose size is wrong, if its own size agrees with the file."""
         window = self._read(damaged + 8, _RESYNC_WINDOW)
-        for match in re.finditer(b"data", window) if self._format else ():
+        for match in islice(re.finditer(b"data", window), _RESYNC_TRIES) if self._format else ():
             at = damaged + 8 + match.start()
             size = self._chunk(at)[1]
             if 0 < size <= self._size - at - 8 and self._is_trailer(at + 8 + size, self._size):
@@ -247,17 +249,13 @@ class _Parser:
         """Where samples of unknown length end: before the chunks and the tag that the file ends with."""
         end = self._before_id3v1(offset, self._size)
         first = max(offset, end - _TRAILER_WINDOW)
-        for match in _OPTIONAL_PATTERN.finditer(self._read(first, end - first)):
-            at = first + match.start()
-            for _ in range(MAX_CHUNKS):
-                name, size = self._chunk(at)
-                if not _is_name(name) or name == b"data" or at >= end:
-                    break
-                ends = (at + 8 + size, at + 8 + size + size % 2)
-                if end in ends:
-                    return first + match.start()
-                at = ends[1]
-        return max(end, offset)
+        window = self._read(first, max(end - first, 0))
+        starts = {end - first}  # of chunks from which chunks of known names lead to the end
+        for at in reversed([match.start() for match in _OPTIONAL_PATTERN.finditer(window)]):
+            size = int.from_bytes(window[at + 4 : at + 8], self._order)
+            if not starts.isdisjoint((at + 8 + size, at + 8 + size + size % 2)):
+                starts.add(at)
+        return max(first + min(starts), offset)
 
     def _before_id3v1(self, at: int, end: int) -> int:
         has_tag = end - at >= _ID3V1_BYTES and self._read(end - _ID3V1_BYTES, 3) == b"TAG"

@@ -10,6 +10,7 @@ import pytest
 import soundfile
 
 from muvap_assets.asd.corpora.tsv import read_tsv
+from muvap_assets.asd.leakage import find_leakage, read_split
 from muvap_assets.asd.manifest import validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
 from muvap_assets.asd.manifest_files import MANIFEST_SCHEMA, read_manifest
@@ -376,6 +377,24 @@ def test_a_speaker_a_channel_is_two_recordings_of_one_file(corpus, tmp_path):
     assert [clip.audio_channel for clip in read_manifest(folder)] == [None, 0, 1]
     assert [row.audio_channel for row in read_tsv(folder / "manifest.tsv").rows] == [None, 0, 1]
     assert all(outcome.passed for outcome in verify_manifest(folder, STRICT))
+
+
+def test_two_channels_of_one_file_in_two_splits_are_one_shared_recording(corpus, tmp_path):
+    pair = corpus.wav("pair.wav", np.stack([noise(1), noise(2)], 1))
+    splits = []
+    for channel in (0, 1):
+        corpus.rows = []
+        corpus.row(
+            f"s{channel}",
+            audio_path=pair,
+            start_sec=0,
+            audio_channel=channel,
+            visual_path=corpus.faces("f.npy", 25 + channel),
+            labels=[0] * (25 + channel),
+        )
+        _, folder = written(corpus, tmp_path / str(channel))
+        splits.append(read_split(str(channel), folder))
+    assert [v.code for v in find_leakage(splits[0], splits[1:])] == [ViolationCode.SHARED_RECORDING]
 
 
 def test_manifests_whose_rows_choose_nothing_have_no_columns_for_it(corpus, tmp_path):

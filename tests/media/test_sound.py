@@ -84,6 +84,7 @@ BYTES: dict[str, bytes] = {
     "size unknown, then chunks": wav(UNKNOWN, after=LIST),
     "size unknown, then ID3v1": wav(UNKNOWN, after=ID3V1),
     "size 0, then chunks and ID3v1": wav(0, after=LIST + ID3V1),
+    "size 0, then half a million empty chunks": wav(0, after=500_000 * chunk(b"JUNK", b"")),
     "size too large": wav(10**6),
     "then chunks": wav(after=LIST + chunk(b"id3 ", bytes(99))),
     "then a private chunk": wav(after=chunk(b"zzz1", bytes(7))),
@@ -217,6 +218,7 @@ def test_samples_do_not_depend_on_the_size_of_blocks(tmp_path, monkeypatch, bloc
         whole = both_lines(path)
         with monkeypatch.context() as patch:
             patch.setattr("muvap_assets.media.sound._BLOCK_VALUES", block * 2)
+            patch.setattr("muvap_assets.media.soundtrack.BLOCK_SAMPLES", block)
             assert all(np.array_equal(one, other) for one, other in zip(both_lines(path), whole, strict=True))
 
 
@@ -239,7 +241,9 @@ def test_a_minute_whose_header_says_twenty_seconds_is_refused_in_both_lines(tmp_
     minute = np.random.default_rng(1).integers(-9000, 9000, 60 * 16_000).astype("<i2").tobytes()
     message = refused_by_both(_put(tmp_path / "a.wav", wav(len(minute) // 3, data=minute)))
     assert "declares 640,000 bytes of samples where 1,920,000 bytes follow" in message
-    assert "ffmpeg -i INPUT -c:a copy OUTPUT.wav" in message
+    assert "ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav" in message
+    with av.open(str(tmp_path / "a.wav"), options={"ignore_length": "1"}) as container:
+        assert sum(frame.samples for frame in container.decode(audio=0)) == len(minute) // 4  # so the advice is right
 
 
 def test_a_size_that_wrapped_over_4_gib_is_refused_and_an_unknown_one_is_not(tmp_path):
@@ -261,9 +265,13 @@ def test_a_size_that_wrapped_over_4_gib_is_refused_and_an_unknown_one_is_not(tmp
         (wav(after=b"\0\0\0\0" * 8), "neither chunks nor a tag"),
         (wav(after=chunk(b"data", bytes(400))), "neither chunks nor a tag"),
         (wav(after=LIST + b"rest"), "neither chunks nor a tag"),
+        (wav(after=500_000 * chunk(b"LIST", b"")), "neither chunks nor a tag"),
+        (wav()[:36] + 500_000 * chunk(b"JUNK", b""), "more than 4096 chunks before its samples"),
+        (wav()[:36] + b"PEAK\xff\xff\xff\xff" + 500_000 * (b"data" + struct.pack("<I", 8)), "a chunk b'PEAK'"),
         (wav()[:32] + struct.pack("<H", 3) + wav()[34:], "frames have 3 bytes, and 2 channels of 16 bits"),
         (wav()[:12] + wav()[36:], "no format before its samples"),
         (wav()[:36] + LIST, "it ends before its samples"),
+        (wav()[:36], "it ends before its samples"),
         (wav()[:22] + b"\0\0" + wav()[24:], "a WAV of 0 channels"),
     ],
 )
@@ -277,6 +285,16 @@ def test_a_wav_longer_by_its_header_than_its_file_is_a_warning_with_both_counts(
     assert count_sound(path).notes == (note,)
     assert note.code == ViolationCode.AUDIO_STOPPED
     assert note.found == f"the header promises 250,000 frames, the file holds {FRAMES:,}"
+
+
+@pytest.mark.parametrize("kept", range(36, 48))
+def test_a_wav_cut_about_the_begin_of_its_samples_is_refused(tmp_path, kept):
+    """36 begins the data chunk's header, 44 its samples, of four bytes a frame."""
+    path = _put(tmp_path / "a.wav", wav(10**6)[:kept])
+    for read in (probe_audio, count_sound):
+        with pytest.raises(MediaError) as caught:
+            read(path)
+        assert caught.value.code in (ViolationCode.AUDIO_UNREADABLE, ViolationCode.AUDIO_EMPTY)
 
 
 def test_the_end_of_whole_frames_is_the_end(tmp_path):
@@ -337,6 +355,14 @@ def test_a_track_is_chosen_by_number_or_language(tmp_path):
     assert count_sound(path, SoundChoice("2")).notes == ()
     assert level(path, "eng") == 2000  # of two the default one, with a warning
     assert [note.code for note in count_sound(path, SoundChoice("eng")).notes] == ["audio_stream"]
+
+
+def test_what_a_file_calls_its_tracks_is_printable_and_short_in_messages(tmp_path):
+    path = write_tracks(tmp_path / "a.mkv", [("eng", "\x1b[31m" + "x" * 500, "", 1)] * 20, frames=2)
+    (note,) = count_sound(path).notes
+    assert note.found.startswith("20 audio streams: 0 (eng, [31m" + "x" * 36 + "), 1 (")
+    assert note.found.endswith(", and 4 more")
+    assert note.found.isprintable()
 
 
 @pytest.mark.parametrize("stream", ["3", "fra"])

@@ -32,7 +32,7 @@ from muvap_assets.storage.digests import state_of
 from muvap_assets.storage.files import read_lossy_json, write_lossy_json
 
 _SCHEMA = 1
-_DECODERS = ("opencv-python-headless", "opencv-python", "av", "soxr", "soundfile", "numpy")
+_DECODERS = ("opencv-python-headless", "opencv-python", "av", "soxr", "numpy")
 
 
 @dataclass(frozen=True, slots=True)
