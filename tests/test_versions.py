@@ -129,14 +129,18 @@ def test_a_version_that_does_not_stand_is_refused_with_those_that_do(artifact):
 @pytest.fixture
 def two_versions(corpus, layout):
     """A corpus published twice: one row gone, one added, one relabelled, two as they were."""
+
+    def row(name):  # all recordings hold the same noise
+        corpus.row(name, audio_path=corpus.wav(f"{name}.wav", corpus.noise("all")))
+
     for name in ("gone", "kept", "relabelled", "same"):
-        corpus.row(name)
+        row(name)
     settings = Corpus(name="talks", source=TsvCorpus(kind="tsv", manifest=corpus.write()), dataset="talks")
     makers = (line.make_manifest, line.make_loudness_index, line.make_packed_shards)
     before = [make(layout, settings).published.path for make in makers]
     corpus.rows = [row for row in corpus.rows if row["sample_id"] != "gone"]
     corpus.rows[1]["labels"] = str([1] * 25)
-    corpus.row("new")
+    row("new")
     corpus.write()
     after = [make(layout, settings).published.path for make in makers]
     return list(zip(before, after, strict=True))
@@ -150,7 +154,7 @@ def test_a_diff_says_which_rows_came_went_and_changed(two_versions):
     found = diff_versions(*pack)
     assert (found.added, found.removed, found.unchanged) == (("new",), ("gone",), 2)
     assert {change.field for change in found.changed["relabelled"]} == {"speaking_ratio", "labels_crc32"}
-    # All recordings hold the same noise, so that there is one, named by the first file that has it.
+    # There is one recording, named by the first file that has it.
     [[change]] = diff_versions(*loudness).changed.values()
     assert change.text() == "audio_path: gone.wav -> kept.wav"
 

@@ -495,7 +495,8 @@ def test_a_rebuilt_asset_names_the_version_before_and_a_command_that_compares_th
 def test_a_failed_run_leaves_every_finding_in_a_file_that_its_checks_and_its_failure_name(demo, results):
     source = demo.sources / "asd" / "train.tsv"
     lines = source.read_text().splitlines()
-    broken = [re.sub(r"\[[01],", "[7,", line, count=1) for line in [*lines[1:], *lines[1:]]]
+    again = [line.replace("\t", " again\t", 1) for line in lines[1:]]
+    broken = [re.sub(r"\[[01],", "[7,", line, count=1) for line in [*lines[1:], *again]]
     source.write_text("\n".join([lines[0], *broken]) + "\n")
     try:
         result = demo.run(asd.MANIFEST, "train")
