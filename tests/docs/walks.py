@@ -99,13 +99,8 @@ class Walk:
 
     def environment(self) -> dict[str, str]:
         """What every command is given: nothing of the caller's own settings."""
-        settings = (
-            "MUVAP_",
-            "DAGSTER_",
-            "DATA_ROOT",
-            "MAKE",
-            "MFLAGS",
-        )  # the last three: of the `make` that runs the tests
+        # DATA_ROOT and what follows are of the `make` that runs the tests.
+        settings = ("MUVAP_", "DAGSTER_", "DATA_ROOT", "MAKE", "MFLAGS")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(settings)}
         return {**kept, "PYTHONPATH": str(self.workspace), "MUVAP_H3_DEVICE": "cpu", "COLUMNS": "200"}
 
@@ -117,7 +112,7 @@ class Walk:
             capture_output=True,
             text=True,
             check=False,
-            timeout=600,
+            timeout=3600,  # a command that hangs; how long it takes is no matter of these tests
         )
         expected = int(block.notes.get("exits", 0))
         if done.returncode != expected:
