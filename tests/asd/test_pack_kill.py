@@ -98,8 +98,8 @@ first = current_version(artifact)
 published = files(artifact.folder)
 others = [replace(clip, labels=1 - clip.labels) for clip in clips]
 seen = []
-# The last two calls make the move of a version and of the link durable; before them nothing is to be seen.
-for moment in sorted(random.Random(5).sample(range(1, calls - 1), 10)):
+# The last three calls make the move of a version, of the link and its record durable; before them nothing is to be seen.
+for moment in sorted(random.Random(5).sample(range(1, calls - 2), 10)):
     child, reading = in_child(others, moment)
     halted = os.read(reading, 6) == b"halted"
     os.kill(child, signal.SIGKILL)

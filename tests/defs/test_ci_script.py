@@ -41,7 +41,7 @@ def test_good_and_lenient_corpora_exit_0_with_every_check_in_both_summaries(scri
         "--corpus", "good", "--corpus", "lenient", "--junit", "reports/ci/checks.xml", "--json", "checks.json"
     )
     assert done.returncode == 0, done.stderr
-    assert "asd/packed_shards [good]: made, 6/6 checks" in done.stdout
+    assert "asd/packed_shards [good]: made, 7/7 checks" in done.stdout
     verdict = json.loads((tmp_path / "checks.json").read_text())
     assert verdict["ok"] is True
     warned = [(c["name"], c["severity"]) for made in verdict["assets"] for c in made["checks"] if not c["passed"]]

@@ -80,7 +80,7 @@ def test_the_command_names_near_rows_and_refuses_a_part(dataset, tmp_path):
     missing = muvap("show", dataset, "lng", "-o", out)
     assert (missing.exit_code, "no row 'lng'; required: one of its 2. Near it: long." in missing.output) == (1, True)
     part = muvap("show", dataset, "long", "-o", out, "--seconds", "1")
-    assert (part.exit_code, "given for a ref2va row; required: a pack" in part.output) == (1, True)
+    assert (part.exit_code, "given for a ref2va row; required: a pack" in part.output) == (2, True)
     assert not out.exists()
     assert muvap("show", dataset, "long", "-o", out).exit_code == 0
     assert "<h1><bdi>long</bdi></h1>" in out.read_text()

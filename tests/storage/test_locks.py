@@ -56,13 +56,14 @@ def test_who_waited_for_a_file_that_was_removed_meanwhile_does_not_hold_the_lock
             held.set()
             done.wait(60)
 
-    waiter = Thread(target=wait)
-    with exclusive(lock):
-        waiter.start()
-        waiting.wait(60)
-        lock.unlink()
-        with exclusive(lock):  # of the file that has the name now
-            assert not held.wait(0.2)
+    waiter, other = Thread(target=wait), tmp_path / "other"
+    with exclusive(other):
+        with exclusive(lock):
+            waiter.start()
+            waiting.wait(60)
+            held.wait(0.2)  # gives it time to wait for the first file
+            other.replace(lock)  # in one step: there is no moment without a locked file of the name
+        assert not held.wait(0.2)
     assert held.wait(60)
     with tried(lock) as alone:
         assert not alone
