@@ -41,7 +41,7 @@ def draws(count: int, *, seed: int, epoch: int, stream: int, part: int = 0) -> n
             raise ConfigError(f"{name} {value}; required: 0 or more, in 64 bits. Choose another {name}.")
     key = 0
     for value in (seed, epoch, int(stream), part):
-        key = _mix(key ^ _mix(value + _GOLDEN))
+        key = _mix(key ^ _mix(int(value) + _GOLDEN))  # NumPy's own would overflow
     numbers = np.arange(count, dtype=np.uint64) * np.uint64(_GOLDEN) + np.uint64(key)
     numbers = (numbers ^ (numbers >> np.uint64(30))) * np.uint64(_MIX_1)
     numbers = (numbers ^ (numbers >> np.uint64(27))) * np.uint64(_MIX_2)

@@ -85,7 +85,7 @@ class ResumableBatchSampler(ABC, Generic[Batch]):
     def set_epoch(self, epoch: int) -> None:
         """Choose the epoch. The one a state was loaded of keeps its place; any other begins at its first batch."""
         if epoch != self._epoch:
-            self._epoch, self._pass, self._begun, self._handed = epoch, None, False, 0
+            self._epoch, self._pass, self._begun, self._handed = int(epoch), None, False, 0
 
     def __len__(self) -> int:
         """Steps of the pass that was begun last, or before that of the one to come; the same on every rank."""
@@ -155,11 +155,13 @@ class ResumableBatchSampler(ABC, Generic[Batch]):
             )
         if state["consumed"] is None:
             raise wrong_consumption("null", "what of the epoch is consumed")
-        resumed = self._plan_pass(epoch, state["consumed"])
+        resumed: Pass[Batch] | None = self._plan_pass(epoch, state["consumed"])
         if not len(resumed) and self._epoch == epoch + 1:
-            return  # StatefulDataLoader loads when it is iterated, and the trainer has gone on to the next epoch by then
+            # StatefulDataLoader loads when it is iterated, and the trainer has gone on to the next epoch by then: all of that.
+            epoch, resumed = self._epoch, None
         self._epoch, self._pass, self._begun, self._handed = epoch, resumed, False, 0
-        self._log(resumed)
+        if resumed is not None:
+            self._log(resumed)
 
 
 def wrong_consumption(found: object, required: str) -> ConfigError:

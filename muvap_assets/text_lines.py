@@ -5,6 +5,7 @@ Python reads a line whole, however long; a file without a line break would be re
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -34,3 +35,10 @@ class WholeLines:
         if len(line) > self._limit:
             raise LineTooLong(f"over {self._limit:,} characters without an end")
         return line
+
+
+def folded(name: str) -> str:
+    """The same text for names that differ only by case or by Unicode form, which file systems may take for one."""
+    if name.isascii():
+        return name.lower()
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())

@@ -309,3 +309,27 @@ def test_a_state_counts_the_batches_handed_out_or_those_it_is_told(make):
     for consumed in (-1, len(sampler) + 1):
         with pytest.raises(ConfigError, match=f"{consumed} batches consumed; required: 0 to {len(sampler)}"):
             sampler.state_dict(consumed)
+
+
+@pytest.mark.parametrize("make", [ref2va_sampler, asd_sampler])
+def test_going_back_to_a_finished_epoch_leaves_none_of_the_next_out(make):
+    finished, sampler = make(), make()
+    end = finished.state_dict(consumed=len(finished))
+    finished.set_epoch(1)
+    sampler.load_state_dict(finished.state_dict(consumed=2))
+    sampler.load_state_dict(end)
+    assert sampler.state_dict() == finished.state_dict(consumed=0)
+    assert list(sampler) == list(finished)
+
+
+@pytest.mark.parametrize("make", [ref2va_sampler, asd_sampler])
+def test_a_state_is_json_whatever_whole_numbers_the_settings_are(make):
+    sampler = make(seed=np.int64(0))
+    sampler.set_epoch(np.int64(1))
+    make().load_state_dict(json.loads(json.dumps(sampler.state_dict(consumed=1))))
+
+
+@pytest.mark.parametrize("consumed", [0, False, "", {}])
+def test_no_chunk_consumed_is_written_as_an_empty_list_alone(consumed):
+    with pytest.raises(ConfigError, match="consumed "):
+        asd_sampler().load_state_dict({**asd_sampler().state_dict(), "consumed": consumed})

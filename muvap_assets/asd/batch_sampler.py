@@ -134,8 +134,9 @@ class FrameBudgetBatchSampler(ResumableBatchSampler[EpochBatch]):
             )
         self._dataset = dataset if isinstance(dataset, Chunked) else None
         self._lengths = None if isinstance(dataset, Chunked) else np.array(dataset, np.int64)
-        self._budget, self._min, self._max = frame_budget, min_batch, max_batch
-        self._seed, self._world, self._shuffle = seed, world, shuffle
+        # Python's own, since a state is JSON.
+        self._budget, self._min, self._max, self._seed = map(int, (frame_budget, min_batch, max_batch, seed))
+        self._world, self._shuffle = world, bool(shuffle)
         self._planned_epoch: tuple[int, BatchPlan] | None = None
 
     @classmethod
@@ -324,7 +325,7 @@ class _DealtPass:
 def _consumed_batches(edges: Integers, consumed: Any) -> npt.NDArray[np.bool_]:
     """Whether each batch lies in the runs of ``consumed``: bool [batches]."""
     try:
-        runs = np.array(consumed) if consumed else np.zeros((0, 2), np.int64)
+        runs = np.array(consumed) if consumed != [] else np.zeros((0, 2), np.int64)
     except ValueError:  # runs of unequal length
         runs = np.zeros(0)
     if runs.dtype.kind != "i" or runs.shape[1:] != (2,) or (np.diff(bounds := runs.ravel()) <= 0).any():

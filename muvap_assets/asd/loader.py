@@ -167,10 +167,10 @@ class PackedASDDataset(Dataset[ASDBatch]):
         chunks: ChunkOptions = self._settings["chunks"]
         return {
             "versions": self.tracks.versions,
-            "model_fps": self.tracks.model_fps.text,
-            "window": chunks.window,
-            "context": chunks.context,
-            "jitter_seed": chunks.seed if chunks.jitter else None,
+            "model_fps": str(self.tracks.model_fps.value),
+            "window": None if chunks.window is None else int(chunks.window),
+            "context": int(chunks.context),
+            "jitter_seed": int(chunks.seed) if chunks.jitter else None,
         }
 
     def lengths(self, epoch: int = 0) -> npt.NDArray[np.int64]:

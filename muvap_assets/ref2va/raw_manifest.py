@@ -21,6 +21,7 @@ from muvap_assets.errors import Violation, ViolationCode
 from muvap_assets.ref2va.contract import DatasetOptions, RawSample
 from muvap_assets.ref2va.findings import Findings
 from muvap_assets.ref2va.raw_rows import DuplicateKeys, id_of, json_object, parse_row, printable
+from muvap_assets.text_lines import folded
 
 MAX_MANIFEST_BYTES = 512 << 20
 MAX_DOCUMENT_BYTES = 64 << 20
@@ -230,14 +231,25 @@ def _parse(text: str) -> Any:
 def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Violation]:
     found: list[Violation] = []
     first: dict[str, int] = {}
+    alike: dict[str, str] = {}
     for row, value in values:
         sample_id = id_of(value)
         if sample_id is None:
             continue
+        findings = Findings(source, row, printable(sample_id))
         if sample_id not in first:
             first[sample_id] = row
+            other = alike.setdefault(folded(sample_id), sample_id)
+            if other != sample_id:
+                findings.warn(
+                    ViolationCode.SAMPLE_ID_ALIKE,
+                    "id",
+                    found=f"{sample_id!a} differs from {other!a} in row {first[other]} only by case or Unicode form",
+                    required="ids that differ in more",
+                    hint="Accepted as two rows: rename one if they are, drop one if not.",
+                )
+                found += findings.found
             continue
-        findings = Findings(source, row, printable(sample_id))
         findings.add(
             ViolationCode.SAMPLE_ID_DUPLICATE,
             "id",

@@ -185,7 +185,7 @@ class BucketBatchSampler(ResumableBatchSampler[list[int]]):
         self._buckets = dict(dataset.buckets)
         self._version = dataset.version
         self._schedule = Schedule(
-            bucket_sizes=tuple(self._buckets.values()), batch_size=batch_size, groups=groups, seed=seed
+            bucket_sizes=tuple(self._buckets.values()), batch_size=batch_size, groups=groups, seed=int(seed)
         )
 
     def fingerprint(self) -> dict[str, Any]:

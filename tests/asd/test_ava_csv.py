@@ -54,6 +54,7 @@ GOOD = {
     "label ids as decimals": lines([HEADER, *([*row[:8], f"{row[8]}.0", row[9]] for row in ROWS)]),
     "quoted, CRLF, a byte-order mark, blank lines": "\ufeff"
     + lines([[f'"{field}"' for field in row] for row in [HEADER, *ROWS]]).replace("\n", "\r\n\r\n"),
+    "quoted, blanks after commas": lines([[f'"{field}"' for field in row] for row in [HEADER, *ROWS]], ", "),
 }
 
 

@@ -359,6 +359,14 @@ def test_ids_given_twice_name_both_rows(folder):  # B22
     assert (str(violation.code), violation.row, violation.found) == ("sample_id_duplicate", 3, "row 1 has it too")
 
 
+def test_ids_that_differ_only_by_case_or_unicode_form_are_warnings(folder):
+    ids = ["a", "A", "\xe9", "e\u0301"]
+    read_back = read_raw_manifest(write_rows(folder / "train.jsonl", [raw_row(each) for each in ids]), DatasetOptions())
+    assert [sample.id for sample in read_back.samples] == ids
+    told = [(str(v.code), str(v.severity), v.row) for v in read_back.violations]
+    assert told == [("sample_id_alike", "warning", 2), ("sample_id_alike", "warning", 4)]
+
+
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
 def test_constants_that_are_no_json_are_refused(folder, constant):
     text = json.dumps(raw_row(references=[{**VIDEO, "fps": 24}])).replace("24", constant)

@@ -6,7 +6,6 @@ import codecs
 import csv
 import json
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
@@ -19,7 +18,7 @@ import numpy.typing as npt
 
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
-from muvap_assets.text_lines import LineTooLong, WholeLines
+from muvap_assets.text_lines import LineTooLong, WholeLines, folded
 
 MAX_FIELD_CHARACTERS = 16_000_000
 """A label list of ten hours at 100 fps has 11 million characters; more than this is not a label list."""
@@ -134,7 +133,7 @@ def _split(line: str, delimiter: str) -> list[str]:
         # The module's limit is one for the whole process, and below that of a long label list.
         before = csv.field_size_limit(MAX_FIELD_CHARACTERS) if len(line) > csv.field_size_limit() else None
         try:
-            return next(csv.reader([line], delimiter=delimiter, strict=True))
+            return next(csv.reader([line], delimiter=delimiter, strict=True, skipinitialspace=delimiter == ","))
         finally:
             if before is not None:
                 csv.field_size_limit(before)
@@ -251,7 +250,7 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
     ]
     first_of: dict[str, str] = {}
     for sample_id, rows in rows_of.items():
-        first = first_of.setdefault(_folded(sample_id), sample_id)
+        first = first_of.setdefault(folded(sample_id), sample_id)
         if first != sample_id:
             violations.append(
                 Violation(
@@ -273,12 +272,6 @@ def _others(rows: Sequence[int], row: int) -> str:
     others = [str(other) for other in rows[: _ROWS_SHOWN + 1] if other != row][:_ROWS_SHOWN]
     more = f" and {len(rows) - 1 - len(others)} more" if len(rows) - 1 > len(others) else ""
     return ", ".join(others) + more
-
-
-def _folded(sample_id: str) -> str:
-    if sample_id.isascii():
-        return sample_id.lower()
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", sample_id).casefold())
 
 
 def file_finding(
