@@ -155,13 +155,13 @@ class ResumableBatchSampler(ABC, Generic[Batch]):
             )
         if state["consumed"] is None:
             raise wrong_consumption("null", "what of the epoch is consumed")
-        resumed: Pass[Batch] | None = self._plan_pass(epoch, state["consumed"])
+        resumed = self._plan_pass(epoch, state["consumed"])
         if not len(resumed) and self._epoch == epoch + 1:
             # StatefulDataLoader loads when it is iterated, and the trainer has gone on to the next epoch by then: all of that.
-            epoch, resumed = self._epoch, None
+            self._pass, self._begun, self._handed = None, False, 0
+            return
         self._epoch, self._pass, self._begun, self._handed = epoch, resumed, False, 0
-        if resumed is not None:
-            self._log(resumed)
+        self._log(resumed)
 
 
 def wrong_consumption(found: object, required: str) -> ConfigError:

@@ -234,18 +234,20 @@ def _one_rate_a_recording(
 ) -> dict[_Recording, AudioProbe]:
     """One array named with two rates would be two recordings of one id: all its rows are refused."""
     rates: dict[str, set[int]] = {}
-    for probe in probes.values():
-        rates.setdefault(probe.recording_id, set()).add(probe.rate_hz)
+    # Streams of a video may have different rates; channels of an array may not.
+    identity = {key: probe.recording_id if key.from_video else probe.sha256 for key, probe in probes.items()}
+    for key, probe in probes.items():
+        rates.setdefault(identity[key], set()).add(probe.rate_hz)
     kept = {}
     for key, probe in probes.items():
-        if len(rates[probe.recording_id]) == 1:
+        if len(rates[identity[key]]) == 1:
             kept[key] = probe
             continue
         for row in rows_of[key]:
             conflict = Violation(
                 code=ViolationCode.AUDIO_RATE_INVALID,
                 field="audio_sample_rate",
-                found=f"the rates {sorted(rates[probe.recording_id])} for the same recording",
+                found=f"the rates {sorted(rates[identity[key]])} for the same recording",
                 required="one rate a recording",
                 hint="Keep the true one.",
             )

@@ -153,7 +153,8 @@ class VideoSource:
         self._bound_frames()
         self.rate: Fraction | None = self._stream.average_rate or self._stream.guessed_rate
         is_mp4 = "mp4" in self._container.format.name
-        self.header_frames: int = self._stream.frames if is_mp4 else 0  # AVI counts what a frame is held for
+        # AVI counts what a frame is held for. What lies behind the end of an edit list is counted, and not in the index.
+        self.header_frames: int = min(self._stream.frames, len(self._stream.index_entries)) if is_mp4 else 0
         self.hidden_frames = 0
         self.header_end_sec = _header_end_sec(self._stream, self._container.format.name)
         self.pixel_aspect = Fraction(self._stream.sample_aspect_ratio or 1) or Fraction(1)

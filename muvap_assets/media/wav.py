@@ -200,6 +200,7 @@ class _Parser:
             declared = self._data_bytes if self._data_bytes < 1 << 63 else 0
         frame_bytes = channels * width if known else max(align, 1)
         count = self._sample_bytes(offset, declared)
+        frames, promised = (size // frame_bytes if known else 0 for size in (count, declared))
         return WavHeader(
             container=container,
             subtype=subtype,
@@ -208,8 +209,8 @@ class _Parser:
             speakers=_speakers(channels, mask),
             big_endian=self._order == "big",
             offset=offset,
-            frames=count // frame_bytes if known else 0,
-            promised_frames=declared // frame_bytes if known and UNKNOWN_SIZE != declared > count else None,
+            frames=frames,
+            promised_frames=promised if promised > frames and declared != UNKNOWN_SIZE else None,
         )
 
     def _sample_bytes(self, offset: int, declared: int) -> int:

@@ -140,7 +140,8 @@ class RowInput:
         geometry: the target's canvas and frame count.
         format: what the row becomes; it decides where the target's sound is cut.
         file_name: the target's path, relative to the manifest unless it leads out of its folder.
-        target_digest: of everything the target's media is made of (file bytes, overrides).
+        target_digest: of the target file's bytes.
+        target_sound: which of its audio streams is chosen; empty where none is.
         media_version: of the code and libraries that decode and resize; a change makes every part again.
         target_frames: yields ``geometry.num_frames`` frames in blocks, uint8 [n, height, width, 3].
         target_waveform: float32 [2, n] at 32 kHz, cut to at most target_audio_samples(num_frames, format).
@@ -160,6 +161,7 @@ class RowInput:
     target_waveform: Callable[[], Waveform]
     references: tuple[ReferenceInput, ...]
     reference_noise_seed: int = 42
+    target_sound: str = ""
 
 
 @dataclass(frozen=True, slots=True)

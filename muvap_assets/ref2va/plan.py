@@ -178,7 +178,8 @@ def _target_geometry(
 
 def _warn_of_shape(findings: Findings, video: VideoFacts, canvas: Size, sizes: ModelSizes) -> None:
     """Tell of a target that is squeezed onto its canvas: resizing does not preserve a mismatched shape (contract)."""
-    shape = Fraction(video.width, video.height) * video.pixel_aspect
+    aspect = video.pixel_aspect  # of stored pixels: a quarter turn swaps their sides
+    shape = Fraction(video.width, video.height) * (1 / aspect if video.quarter_turns % 2 else aspect)
     squeeze = shape * canvas.height / canvas.width
     if 1 / MAX_SQUEEZE <= squeeze <= MAX_SQUEEZE:
         return

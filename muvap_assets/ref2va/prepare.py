@@ -213,7 +213,8 @@ def row_input(plan: RowPlan, raw: RawSample, facts: MediaFacts, options: Dataset
         geometry=plan.geometry,
         format=options.format,
         file_name=raw.target_video.as_posix(),
-        target_digest=facts.digest(path) + _stream_key(plan.sample.audio_stream),
+        target_digest=facts.digest(path),
+        target_sound=_stream_key(plan.sample.audio_stream),
         media_version=media_version(),
         target_frames=partial(frame_blocks, path, size=plan.geometry.size, num_frames=num_frames),
         target_waveform=partial(

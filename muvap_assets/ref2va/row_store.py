@@ -59,7 +59,8 @@ def _reads(stage: Stage, row: RowInput) -> Any:
         return {"media": row.target_digest, "canvas": list(row.geometry.size), "frames": row.geometry.num_frames}
     if stage is Stage.TARGET_AUDIO:
         frames = row.geometry.num_frames
-        return {"media": row.target_digest, "frames": frames, "cut": target_audio_samples(frames, row.format)}
+        media = row.target_digest + row.target_sound
+        return {"media": media, "frames": frames, "cut": target_audio_samples(frames, row.format)}
     if stage is Stage.REFERENCE_AUDIO:
         return [
             {"media": reference.audio_digest, "samples": reference.audio_samples}

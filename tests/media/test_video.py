@@ -207,3 +207,14 @@ def test_counting_holds_a_few_frames_whatever_the_length(tmp_path):
 
 def _resident_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
+
+
+@pytest.mark.parametrize("b_frames", [0, 3])
+def test_frames_that_an_edit_list_cuts_off_are_not_missing(tmp_path, b_frames):
+    write_video(tmp_path / "a.mp4", frames=96, options={"bf": str(b_frames)})
+    content = bytearray((tmp_path / "a.mp4").read_bytes())
+    at = content.index(b"elst") + 12  # version and flags, count, then the first entry's duration in milliseconds
+    content[at : at + 4] = (1000).to_bytes(4, "big")
+    (tmp_path / "a.mp4").write_bytes(content)
+    facts = count_video(tmp_path / "a.mp4")
+    assert (facts.frames, facts.missing_sec, facts.ends_early) == (24, 0, False)

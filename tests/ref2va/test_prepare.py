@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 import soundfile
 import soxr
+from encoder_rows import FakeEncoder
 from media_makers import number_of, numbered, target, tone, write_tracks, write_video
 from PIL import Image
 
 from muvap_assets.errors import MediaError, ViolationCode
 from muvap_assets.media.video import VideoSource
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, RawSample, Reference, ReferenceKind, Size
+from muvap_assets.ref2va.encoder import Stage
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import plan_row
 from muvap_assets.ref2va.prepare import frame_blocks, media_version, row_input, waveform
+from muvap_assets.ref2va.row_store import part_key
 
 SQUARE = Size(64, 64)
 
@@ -229,7 +232,12 @@ def test_another_stream_is_other_content(tmp_path):
     for stream in (None, "0", "1"):
         sample = with_stream(tmp_path, stream)
         rows.append(row_input(plan_row(sample, facts, options)[0], sample, facts, options))
-    assert len({row.target_digest for row in rows}) == len({row.references[1].audio_digest for row in rows}) == 3
+    assert len({row.target_sound for row in rows}) == len({row.references[1].audio_digest for row in rows}) == 3
+    fingerprint = FakeEncoder().fingerprint
+    keys = {
+        stage: {part_key(stage, row, fingerprint) for row in rows} for stage in (Stage.TARGET_VIDEO, Stage.TARGET_AUDIO)
+    }
+    assert [len(each) for each in keys.values()] == [1, 3]  # another stream does not encode the picture again
     assert rows[0].target_digest == facts.digest(tmp_path / "target.mkv")
 
 
