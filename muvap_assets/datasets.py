@@ -184,7 +184,10 @@ def parse_datasets(raw: Any, path: Path) -> Datasets:
         }
     )
     for name in resolved.ref2va:
-        resolved.ref2va_dataset(name)
+        try:
+            resolved.ref2va_dataset(name)
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
     return resolved
 
 

@@ -12,7 +12,7 @@ import dagster as dg
 
 from muvap_assets.datasets import DATASETS_VARIABLE, load_datasets
 from muvap_assets.defs import alerts, asd, automation, freshness, maintenance, partitions, ref2va
-from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, data_root_of, path_of_variable
+from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, data_root_of, path_of_variable, written
 from resources.corpora import DEFAULT_DATASETS, CorporaResource
 from resources.h3 import CHECKPOINT_VARIABLE, DEVICE_VARIABLE, MiniMaxH3Resource
 from resources.storage import DEFAULT_DATA_ROOT, StorageResource
@@ -50,9 +50,11 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
         ],
         schedules=automation.build_schedules(by_line, cron),
         resources={
-            "layout": StorageResource(data_root=str(data_root)),
-            "datasets": CorporaResource(datasets_file=str(datasets_file)),
-            "encoder": MiniMaxH3Resource(checkpoint=str(checkpoint), device=os.environ.get(DEVICE_VARIABLE) or "auto"),
+            "layout": StorageResource(data_root=written(data_root)),
+            "datasets": CorporaResource(datasets_file=written(datasets_file)),
+            "encoder": MiniMaxH3Resource(
+                checkpoint=written(checkpoint), device=os.environ.get(DEVICE_VARIABLE) or "auto"
+            ),
         },
         executor=dg.in_process_executor,
     )

@@ -29,7 +29,7 @@ from muvap_assets.errors import PublishError, Severity, StaleInputError, Validat
 from muvap_assets.journal import record
 from muvap_assets.layout import NAME_PATTERN, Artifact
 from muvap_assets.storage.digests import file_sha256
-from muvap_assets.storage.files import fsync, replacing
+from muvap_assets.storage.files import fsync, remove_partials, replacing
 from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned
 from muvap_assets.threads import thread_pool
 
@@ -231,6 +231,7 @@ def _place(folder: Path, artifact: Artifact, version: str, location_dependent: C
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
+        list(remove_partials(target))  # of a killed `muvap index rebuild`, which writes within a version
         if not target.is_dir() or content_version(target, location_dependent) != version:
             raise PublishError(
                 f"{target}: holds something else than version {version}, required is a free place. A published version "

@@ -66,7 +66,10 @@ class VersionDiff:
     def recomputed_text(self) -> str:
         """How many rows were computed again, where, and how far they are apart."""
         before, after = (", ".join(names) or UNKNOWN_DEVICE for names in self.devices)
-        device = f"the same device ({after})" if before == after else f"another device ({before} -> {after})"
+        if not all(names and UNKNOWN_DEVICE not in names for names in self.devices):
+            device = f"devices unknown ({before} -> {after})"
+        else:
+            device = f"the same device ({after})" if before == after else f"another device ({before} -> {after})"
         known = [difference for difference in self.recomputed.values() if difference is not None]
         largest = max(known, key=lambda difference: difference.largest, default=None)
         found = (

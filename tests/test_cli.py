@@ -174,7 +174,7 @@ def test_wrong_use_ends_without_a_traceback(tmp_path, arguments, code):
 @pytest.mark.slow
 def test_demo_writes_the_corpus_once(tmp_path):
     assert "written" in muvap("demo", tmp_path / "demo").stdout
-    assert "stands already" in muvap("demo", tmp_path / "demo").stdout
+    assert "unchanged" in muvap("demo", tmp_path / "demo").stdout
     assert muvap("validate", tmp_path / "demo" / "asd" / "val.tsv").returncode == 0
 
 

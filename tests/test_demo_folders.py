@@ -4,7 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from muvap_assets.demo import sources
 from muvap_assets.demo.made_once import make_once
+from muvap_assets.ref2va import tiny
 
 KILLED = """
 import sys
@@ -37,3 +39,14 @@ def test_a_folder_is_written_once_a_version_of_its_code_and_whole_after_a_kill(t
     assert make_once(folder, write, str(code))
     assert (folder / "whole").read_text() == "2"
     assert not (folder / "half").exists()
+
+
+def test_what_a_killed_writer_of_the_checkpoint_left_is_removed(tmp_path, monkeypatch):
+    left = tmp_path / f".tiny-checkpoint-{'0' * 32}"
+    left.mkdir()
+    (tmp_path / f"{left.name}.lock").touch()
+    monkeypatch.setattr(sources, "write_demo_corpus", lambda folder: False)
+    monkeypatch.setattr(sources, "write_demo_datasets", lambda folder: False)
+    monkeypatch.setattr(tiny, "write_tiny_checkpoint", lambda folder: folder.mkdir() or folder)
+    assert sources.write_sources(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny-checkpoint"]

@@ -84,6 +84,15 @@ def test_a_failed_check_publishes_nothing_and_leaves_the_version_before_as_it_wa
     assert list(artifact.staging.iterdir()) == []
 
 
+def test_what_a_killed_writer_left_within_a_version_is_in_nobodys_way(artifact):
+    first = run(artifact)
+    left = artifact.current.resolve() / ".stamps.json.partial"  # as a killed `muvap index rebuild` leaves it
+    left.touch()
+    second = run(artifact)
+    assert (second.published.version, second.published.created) == (first.published.version, False)
+    assert not left.exists()
+
+
 def test_a_failed_warning_publishes_all_the_same(artifact):
     assert run(artifact, passed=False, severity=Severity.WARNING).published is not None
 

@@ -30,7 +30,7 @@ from muvap_assets.datasets import Datasets, load_datasets
 from muvap_assets.defs.demo import Step, corpus_chain, dataset_chain
 from muvap_assets.errors import MuvapError
 from muvap_assets.layout import Layout
-from muvap_assets.storage.paths import DATA_ROOT_VARIABLE
+from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, written
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -75,7 +75,7 @@ def main(
     as_json: Path | None,
 ) -> None:
     """Make them, write the summaries, exit with the verdict."""
-    os.environ[DATA_ROOT_VARIABLE] = str(data_root.resolve())
+    os.environ[DATA_ROOT_VARIABLE] = written(data_root.resolve())
     from muvap_assets.definitions import build_defs, default_datasets_file
 
     datasets = load_datasets(default_datasets_file())

@@ -133,7 +133,7 @@ def demo(folder: Path) -> None:
     from muvap_assets.demo.sources import write_sources
 
     written = write_sources(folder)
-    click.echo(f"{folder}: {'written' if written else 'stands already'}")
+    click.echo(f"{folder}: {'written' if written else 'unchanged'}")
 
 
 for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, show, *ops.COMMANDS):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from muvap_assets.demo.corpus import write_demo_corpus
 from muvap_assets.demo.ref2va import write_demo_datasets
-from muvap_assets.storage.locks import private_place
+from muvap_assets.storage.locks import private_place, remove_abandoned
 
 CHECKPOINT = "tiny-checkpoint"
 
@@ -20,6 +20,7 @@ def write_sources(folder: Path) -> bool:
     if not (folder / CHECKPOINT).is_dir():
         from muvap_assets.ref2va.tiny import write_tiny_checkpoint
 
+        remove_abandoned(folder, f".{CHECKPOINT}-")
         with private_place(folder, f".{CHECKPOINT}") as scratch:
             write_tiny_checkpoint(scratch).rename(folder / CHECKPOINT)
         written.append(True)

@@ -48,6 +48,8 @@ def remove_partials(folder: Path, *, dry_run: bool = False) -> Iterator[tuple[Pa
     """Remove what killed processes were writing anywhere below ``folder``; yields each file and its size in bytes."""
     for place, _, names in os.walk(folder):
         for partial in (Path(place, name) for name in sorted(names) if is_partial(Path(name))):
+            if partial.is_symlink():
+                continue  # no file that replacing() made
             try:
                 with tried(partial, create=False) as abandoned:
                     if abandoned:

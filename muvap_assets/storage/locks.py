@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _SUFFIX = ".lock"
+_PRIVATE_LOCK = re.compile(r".*-[0-9a-f]{32}\.lock", re.DOTALL)  # as private_place names them: others may lie beside
 
 
 @contextmanager
@@ -89,7 +91,7 @@ def private_place(folder: Path, prefix: str) -> Iterator[Path]:
 def private_places(folder: Path, prefix: str = "") -> Iterator[PrivatePlace]:
     """Every private place in ``folder``; one that a killed process left is locked while the caller looks at it."""
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    for name in sorted(name for name in names if name.startswith(prefix) and name.endswith(_SUFFIX)):
+    for name in sorted(name for name in names if name.startswith(prefix) and _PRIVATE_LOCK.fullmatch(name)):
         lock = folder / name
         try:
             with tried(lock, create=False) as free:

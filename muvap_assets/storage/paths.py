@@ -1,7 +1,8 @@
 """Paths as users write them: in options, in environment variables and in ``datasets.yaml``. Paths in manifests are not these.
 
 ``$NAME`` and ``${NAME}`` stand for variables of the environment, and ``~`` or ``~user`` at the beginning for a home folder,
-also where a variable put it there. A variable that is not set or is empty is refused: what is left would be another path.
+also where a variable put it there; ``$$`` stands for ``$``. A variable that is not set or is empty is refused: what is left
+would be another path.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 from muvap_assets.errors import ConfigError
 
 DATA_ROOT_VARIABLE = "MUVAP_DATA_ROOT"
-_VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+_VARIABLE = re.compile(r"\$(?:(\$)|\{(\w+)\}|(\w+))")
 
 
 def expanded(text: str) -> Path:
@@ -22,12 +23,12 @@ def expanded(text: str) -> Path:
     Raises:
         ValueError: a variable is not set or is empty, or there is no such user.
     """
-    names = [match[1] or match[2] for match in _VARIABLE.finditer(text)]
+    names = [match[2] or match[3] for match in _VARIABLE.finditer(text) if not match[1]]
     if missing := sorted({f"${name}" for name in names if not os.environ.get(name)}):
         raise ValueError(
             f"{', '.join(missing)} of the environment is not set or is empty; required: a value. Set it, or write the path."
         )
-    filled = _VARIABLE.sub(lambda match: os.environ[match[1] or match[2]], text)
+    filled = _VARIABLE.sub(lambda match: match[1] or os.environ[match[2] or match[3]], text)
     if not filled.startswith("~"):
         return Path(filled)
     home = os.path.expanduser(filled)  # noqa: PTH111 - pathlib's takes away the ./ that tells a folder named ~ from a home
@@ -37,6 +38,11 @@ def expanded(text: str) -> Path:
             f"no home folder of {user} is known; required: ~ or ~user of this machine. Write ./{user} for a folder of that name."
         )
     return Path(home)
+
+
+def written(path: Path) -> str:
+    """The text that stands for an absolute path; the mirror of :func:`expanded`."""
+    return str(path).replace("$", "$$")
 
 
 def path_of(text: str, where: str) -> Path:

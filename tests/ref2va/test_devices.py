@@ -124,3 +124,11 @@ def test_the_encoder_names_its_device_and_instruction_set(tiny_encoder):
     import torch
 
     assert tiny_encoder.device == f"cpu {platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
+
+
+def test_nothing_is_said_about_devices_that_were_not_recorded(site):
+    before, after = site.publish("a", OnDevice("x"))[1], site.publish("b", OnDevice("x", apart=0.25))[1]
+    (before / "device.json").unlink()
+    assert "devices unknown (not recorded -> x)" in diff_versions(before, after).recomputed_text
+    (after / "device.json").unlink()
+    assert "the same device" not in diff_versions(before, after).recomputed_text

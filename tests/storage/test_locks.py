@@ -93,3 +93,10 @@ def test_private_places_are_many_at_once_and_leave_nothing(tmp_path):
             place.mkdir()
         assert len(set(places)) == 3
     assert names(tmp_path / "deep") == []
+
+
+def test_what_another_program_locks_beside_is_not_taken_for_a_private_place(tmp_path):
+    (tmp_path / ".out-cache").mkdir()
+    (tmp_path / ".out-cache.lock").touch()
+    assert remove_abandoned(tmp_path, ".out-") == []
+    assert names(tmp_path) == [".out-cache", ".out-cache.lock"]

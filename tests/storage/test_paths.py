@@ -16,7 +16,7 @@ from muvap_assets.cli.paths import PathArgument
 from muvap_assets.datasets import CorpusKind, parse_datasets
 from muvap_assets.definitions import build_defs
 from muvap_assets.errors import ConfigError
-from muvap_assets.storage.paths import expanded
+from muvap_assets.storage.paths import expanded, written
 from resources.corpora import CorporaResource
 from resources.h3 import MiniMaxH3Resource
 from resources.storage import StorageResource
@@ -190,3 +190,12 @@ def test_every_path_of_every_entry_is_expanded_and_told_with_the_other_wrong_key
     assert lines[0] == f"{file}: 2 wrong entries"
     assert lines[1].strip().startswith(f"{section}.one.{key}: $NOWHERE of the environment is not set or is empty")
     assert lines[2].strip().startswith(f"{section}.two.{key}: Input is not a valid path")
+
+
+def test_a_folder_with_a_dollar_sign_in_its_name_is_handed_over_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.delenv("MUVAP_DATA_ROOT", raising=False)
+    folder = tmp_path / "a$b" / "data"
+    defs = build_defs(data_root=folder)
+    assert defs.resources["layout"].create_resource(None).root == folder.resolve()
+    assert defs.resources["encoder"].create_resource(None).checkpoint == (folder / "demo/tiny-checkpoint").resolve()
+    assert expanded(written(folder)) == folder
