@@ -6,9 +6,9 @@ export MUVAP_DATA_ROOT ?= $(abspath $(DATA_ROOT))
 export DAGSTER_HOME ?= $(abspath $(DATA_ROOT))/dagster_home
 
 BIN := $(VENV)/bin
-# Tests run in as many processes; those that share a fixture of their module stay together. WORKERS=0 runs them in one.
+# Tests run in as many processes (tests/conftest.py divides them). WORKERS=0 runs them in one.
 WORKERS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 # Installing again is due when the constraints or the project file changed, or the project moved.
 STAMP := $(VENV)/.installed-$(shell cat constraints.txt pyproject.toml | cksum | cut -d' ' -f1)-$(shell echo '$(CURDIR)' | cksum | cut -d' ' -f1)
 

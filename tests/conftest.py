@@ -4,6 +4,7 @@ import fcntl
 import os
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 # Workers share the cores: each keeps to one thread, and so do the processes it starts. Read when NumPy or torch is first imported.
@@ -20,13 +21,22 @@ settings.register_profile("muvap", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("muvap")
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests that share a module's fixture in one worker, so that it is made once."""
-    for item in items:
-        fixtures = item._fixtureinfo.name2fixturedefs.values()
-        if item.get_closest_marker("xdist_group") is None and any(found[-1].scope == "module" for found in fixtures):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Keep the tests of a file with a module fixture in one worker, so that it is made once; others go where there is room."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFixture(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return file if _shares_a_fixture(config.rootpath / file) else nodeid
+
+    return ByFixture(config, log)
+
+
+@cache
+def _shares_a_fixture(file: Path) -> bool:
+    return 'scope="module"' in file.read_text(encoding="utf-8")
 
 
 @pytest.fixture
