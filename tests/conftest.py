@@ -36,7 +36,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 
 @cache
 def _shares_a_fixture(file: Path) -> bool:
-    return 'scope="module"' in file.read_text(encoding="utf-8")
+    """Whether it or the ``conftest.py`` next to it has a fixture of scope ``module``."""
+    places = (file, file.with_name("conftest.py"))
+    return any('scope="module"' in place.read_text(encoding="utf-8") for place in places if place.is_file())
 
 
 @pytest.fixture

@@ -25,7 +25,9 @@ _ARGUMENTS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(
+    scope="module"
+)  # its event loop runs until it is closed, and Dagster cannot run in a thread that has one
 def browser():
     executable = os.environ.get("MUVAP_CHROMIUM") or shutil.which("chromium")
     if executable is None:
