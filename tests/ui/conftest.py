@@ -25,9 +25,8 @@ _ARGUMENTS = [
 ]
 
 
-@pytest.fixture(
-    scope="module"
-)  # its event loop runs until it is closed, and Dagster cannot run in a thread that has one
+# A browser's event loop runs until it is closed, and Dagster cannot run in a thread that has one: none outlives its file.
+@pytest.fixture(scope="module")
 def browser():
     executable = os.environ.get("MUVAP_CHROMIUM") or shutil.which("chromium")
     if executable is None:
