@@ -24,10 +24,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from muvap_assets.codes import Code, Severity
 from muvap_assets.disk import free_bytes
-from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import PublishError, StaleInputError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.journal import record
 from muvap_assets.layout import NAME_PATTERN, Artifact
+from muvap_assets.legacy import old_finding
 from muvap_assets.storage.digests import file_sha256
 from muvap_assets.storage.files import fsync, remove_partials, replacing
 from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned
@@ -42,19 +45,19 @@ class CheckOutcome:
     """What one check of one artifact found.
 
     ``severity`` says what a failure means: ERROR keeps the artifact from being published, WARNING is only reported.
-    ``numbers`` holds plain JSON values; ``violations`` the offenders, first ones first.
+    ``numbers`` holds plain JSON values; ``findings`` the offenders, first ones first.
     """
 
     name: str
     passed: bool
     severity: Severity = Severity.ERROR
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
-    violations: tuple[Violation, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def of(cls, name: str, violations: Sequence[Violation], **numbers: int | float | str) -> CheckOutcome:
+    def of(cls, name: str, found: Sequence[Finding], /, **numbers: int | float | str) -> CheckOutcome:
         """An ERROR check that passes when it found nothing."""
-        return cls(name=name, passed=not violations, numbers=numbers, violations=tuple(violations))
+        return cls(name=name, passed=not found, numbers=numbers, findings=tuple(found))
 
     @property
     def blocks(self) -> bool:
@@ -92,7 +95,7 @@ def run_checked(
     check: Callable[[Path, T], Iterable[CheckOutcome]],
     declared: Collection[str],
     location_dependent: Collection[str] = (),
-    findings: Callable[[T], Iterable[Violation]] = lambda value: (),
+    findings: Callable[[T], Iterable[Finding]] = lambda value: (),
 ) -> Outcome[T]:
     """Stage, check and publish one artifact; what was found is left in its reports, whether or not it was published.
 
@@ -111,8 +114,8 @@ def run_checked(
         with staged(artifact) as folder:
             value = _built(artifact, build, folder)
             outcomes = compare_with_declared(list(check(folder, value)), declared)
-            found = [*findings(value), *(violation for outcome in outcomes for violation in outcome.violations)]
-            write_violations(artifact.violations, dict.fromkeys(found))  # checks may tell of the same one
+            found = [*findings(value), *(finding for outcome in outcomes for finding in outcome.findings)]
+            write_findings(artifact.findings, dict.fromkeys(found))  # checks may tell of the same one
             if any(outcome.blocks for outcome in outcomes):
                 return Outcome(value, outcomes, None)
             return Outcome(value, outcomes, publish(folder, artifact, location_dependent))
@@ -130,7 +133,7 @@ def _built(artifact: Artifact, build: Callable[[Path], T], folder: Path) -> T:
     try:
         return build(folder)
     except ValidationError as error:
-        write_violations(artifact.violations, error.violations)
+        write_findings(artifact.findings, error.findings)
         raise
 
 
@@ -151,8 +154,8 @@ def compare_with_declared(outcomes: Sequence[CheckOutcome], declared: Collection
 
 def not_run(name: str, reason: str) -> CheckOutcome:
     """The failed outcome of a declared check that did not run."""
-    finding = Violation(
-        code=ViolationCode.CHECK_NOT_RUN,
+    finding = old_finding(
+        code=Code.CHECK_NOT_RUN,
         found=f"check {name} did not run: {reason}",
         required="every declared check runs before anything is published",
         hint="See the run's error.",
@@ -313,17 +316,17 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def write_violations(path: Path, violations: Iterable[Violation]) -> None:
+def write_findings(path: Path, findings: Iterable[Finding]) -> None:
     """Write findings as JSON Lines, replacing the file in one step."""
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as stream:
-        for violation in violations:
-            stream.write(json.dumps(violation.to_dict(), ensure_ascii=False) + "\n")
+        for finding in findings:
+            stream.write(json.dumps(finding.to_dict(), ensure_ascii=False) + "\n")
 
 
-def read_violations(path: Path) -> list[Violation]:
-    """The findings written by :func:`write_violations`."""
+def read_findings(path: Path) -> list[Finding]:
+    """The findings written by :func:`write_findings`."""
     with path.open(encoding="utf-8") as stream:
-        return [Violation.from_dict(json.loads(line)) for line in stream]
+        return [Finding.from_dict(json.loads(line)) for line in stream]
 
 
 def fsync_tree(folder: Path) -> None:

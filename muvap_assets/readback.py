@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from muvap_assets.errors import FormatError
+from muvap_assets.legacy import old_format_error
 
 STUMBLES = (
     *(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
@@ -32,7 +32,7 @@ def reading(path: Path, required: str, hint: str) -> Iterator[None]:
     try:
         yield
     except STUMBLES as error:
-        raise FormatError(f"{path}: unreadable ({reason_of(error)}); required: {required}. {hint}") from error
+        raise old_format_error(f"{path}: unreadable ({reason_of(error)}); required: {required}. {hint}") from error
 
 
 def reason_of(error: BaseException) -> str:

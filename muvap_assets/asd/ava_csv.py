@@ -41,7 +41,10 @@ from muvap_assets.asd.corpora.fields import (
     read_lines,
     short,
 )
-from muvap_assets.errors import Severity, ValidationError, Violation, ViolationCode, errors_of
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, errors_of
+from muvap_assets.legacy import old_finding
 
 COLUMNS = (
     *("video_id", "frame_timestamp", "entity_box_x1", "entity_box_y1", "entity_box_x2", "entity_box_y2"),
@@ -92,9 +95,9 @@ class AvaRow(NamedTuple):
     source: str
     line: int
 
-    def violation(self, code: ViolationCode, field: str, found: str, required: str, hint: str) -> Violation:
+    def finding(self, code: Code, field: str, found: str, required: str, hint: str) -> Finding:
         """A finding about this row."""
-        return Violation(
+        return old_finding(
             code=code,
             source=self.source,
             row=self.line,
@@ -117,8 +120,8 @@ class AvaReader:
     def __init__(self, labels: Collection[str] | None, *, with_scores: bool = False) -> None:
         self.labels, self.scores = labels, ((SCORE_COLUMN,) if with_scores else ())
         self.spellings: Counter[str] = Counter()
-        self._files: list[Violation] = []
-        self._rows: dict[tuple[object, ...], tuple[Violation, int]] = {}
+        self._files: list[Finding] = []
+        self._rows: dict[tuple[object, ...], tuple[Finding, int]] = {}
         self._ids: set[str] = set()
         self._count = 0
 
@@ -138,7 +141,7 @@ class AvaReader:
                 self._count += 1
                 if len(fields) != width:
                     found, required = f"{len(fields)} columns", f"{width} as the first line has"
-                    self.report(file_finding(path, ViolationCode.ROW_MALFORMED, found, required, _WRITERS, number))
+                    self.report(file_finding(path, Code.ROW_MALFORMED, found, required, _WRITERS, number))
                     continue
                 row, label_id = self._row([fields[at].strip() for at in places], path.name, number)
                 fault = self._fault(row, label_id)
@@ -148,29 +151,27 @@ class AvaReader:
                     self.report(fault)
         except OSError as error:
             found = f"cannot be read ({error.strerror or error})"
-            self._files.append(
-                file_finding(path, ViolationCode.FILE_UNREADABLE, found, "a readable file", "Check the path.")
-            )
+            self._files.append(file_finding(path, Code.FILE_UNREADABLE, found, "a readable file", "Check the path."))
 
-    def report(self, violation: Violation) -> None:
+    def report(self, finding: Finding) -> None:
         """Collect a finding; those of one entity that say the same become one, with how many rows it is about."""
-        key = (violation.source, violation.sample_id, violation.code, violation.field, violation.found)
-        first, count = self._rows.get(key, (violation, 0))
+        key = (finding.source, finding.sample_id, finding.code, finding.field, finding.found)
+        first, count = self._rows.get(key, (finding, 0))
         self._rows[key] = (first, count + 1)
 
     def broken(self) -> frozenset[str]:
         """Entities with a row that cannot be used."""
         return frozenset(found.sample_id for found in errors_of(self._told()) if found.sample_id is not None)
 
-    def violations(self, path: Path) -> list[Violation]:
+    def findings(self, path: Path) -> list[Finding]:
         """Everything that was found; about ``path`` that there was no row at all."""
         found = [*self._files, *self._told()]
         if not found and not self._count:
             hint = "Was the download cut short?"
-            found = [file_finding(path, ViolationCode.ORIGINAL_FORMAT, "no rows", "annotations", hint)]
+            found = [file_finding(path, Code.ORIGINAL_FORMAT, "no rows", "annotations", hint)]
         return found
 
-    def _told(self) -> Iterator[Violation]:
+    def _told(self) -> Iterator[Finding]:
         for first, count in self._rows.values():
             more = f" (and in {count - 1} more rows)" if count > 1 else ""
             yield replace(first, found=first.found + more)
@@ -195,7 +196,7 @@ class AvaReader:
 
     def _header_fault(
         self, names: Sequence[str], fields: Sequence[str], *, headed: bool
-    ) -> tuple[ViolationCode, str, str] | None:
+    ) -> tuple[Code, str, str] | None:
         wanted = (*COLUMNS, *self.scores)
         known = names if headed else EXTENDED_COLUMNS[: len(fields)]
         if missing := [name for name in wanted if name not in names]:
@@ -206,12 +207,12 @@ class AvaReader:
                 found = "columns separated by tabs, as in a loader CSV"
             required = f"the 8 columns {', '.join(COLUMNS)}, or these and label_id, instance_id, separated by commas"
             required += ", and a score behind them" if self.scores else ""
-            return ViolationCode.ORIGINAL_FORMAT, found, required
+            return Code.ORIGINAL_FORMAT, found, required
         if twice := [name for name in self._wanted(names) if names.count(name) > 1]:
-            return ViolationCode.COLUMN_DUPLICATE, f"{', '.join(twice)} more than once", "each column once"
+            return Code.COLUMN_DUPLICATE, f"{', '.join(twice)} more than once", "each column once"
         if SCORE_COLUMN in names and not self.scores:
             found = f"a {SCORE_COLUMN} column, so these are predictions"
-            return ViolationCode.COLUMN_UNKNOWN, found, "annotations"
+            return Code.COLUMN_UNKNOWN, found, "annotations"
         return None
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
@@ -227,29 +228,29 @@ class AvaReader:
             intern(video), intern(time), ",".join(box), intern(label), intern(entity), score, source, line
         ), label_id
 
-    def _fault(self, row: AvaRow, label_id: str | None) -> Violation | None:
+    def _fault(self, row: AvaRow, label_id: str | None) -> Finding | None:
         for name, text in (("video_id", row.video_id), ("entity_id", row.entity_id)):
             if text in self._ids:
                 continue
             if not is_sample_id(text):
                 required = f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters"
-                fault = row.violation(ViolationCode.SAMPLE_ID_INVALID, name, short(text), required, _TAKE_AGAIN)
-                return fault if is_sample_id(row.entity_id) else replace(fault, sample_id=None)
+                fault = row.finding(Code.SAMPLE_ID_INVALID, name, short(text), required, _TAKE_AGAIN)
+                return fault if is_sample_id(row.entity_id) else fault.placed(sample_id=None)
             self._ids.add(text)
         if parse_timestamp(row.timestamp) is None:
             found, required = short(row.timestamp), "seconds from the start of the video, a decimal"
-            return row.violation(
-                ViolationCode.FRAME_TIMES_INVALID, "frame_timestamp", found, required, "Download the annotations again."
+            return row.finding(
+                Code.FRAME_TIMES_INVALID, "frame_timestamp", found, required, "Download the annotations again."
             )
         self.spellings[row.label] += 1
         if not _BOX.fullmatch(row.box):
-            return row.violation(ViolationCode.BOX_INVALID, "entity_box", short(row.box), "four numbers", _TAKE_AGAIN)
+            return row.finding(Code.BOX_INVALID, "entity_box", short(row.box), "four numbers", _TAKE_AGAIN)
         if self.scores and not (_NUMBER.fullmatch(row.score) and math.isfinite(float(row.score))):
             found, hint = short(row.score), "Write the predictions again."
-            return row.violation(ViolationCode.ROW_MALFORMED, SCORE_COLUMN, found, "a finite number", hint)
+            return row.finding(Code.ROW_MALFORMED, SCORE_COLUMN, found, "a finite number", hint)
         return self._label_fault(row, label_id)
 
-    def _label_fault(self, row: AvaRow, label_id: str | None) -> Violation | None:
+    def _label_fault(self, row: AvaRow, label_id: str | None) -> Finding | None:
         if self.labels is None:
             return None
         if row.label not in self.labels:
@@ -259,7 +260,7 @@ class AvaReader:
                 if self.scores
                 else "Only these are known; inaudible speech counts as not speaking."
             )
-            return row.violation(ViolationCode.LABEL_UNKNOWN, "label", short(row.label), required, hint)
+            return row.finding(Code.LABEL_UNKNOWN, "label", short(row.label), required, hint)
         if label_id is None or self.scores or _CLASS_OF_ID.get(label_id.removesuffix(".0")) == LABELS[row.label]:
             return None
         found = f"label {row.label} with label_id {short(label_id)}"
@@ -267,7 +268,7 @@ class AvaReader:
             "label_id 1 where speech is heard, 0 or 2 elsewhere",
             "Make the file again from one of 8 columns.",
         )
-        return row.violation(ViolationCode.LABELS_DISAGREE, "label_id", found, required, hint)
+        return row.finding(Code.LABELS_DISAGREE, "label_id", found, required, hint)
 
 
 def _plain(fields: Sequence[str]) -> list[str]:
@@ -316,7 +317,7 @@ class OriginalCsv:
     entities: Mapping[str, Annotation]
     broken: frozenset[str]
     spellings: Mapping[str, int]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 @dataclass(slots=True)
@@ -354,7 +355,7 @@ def read_original(path: Path, *, labels_known: bool = True) -> OriginalCsv:
         {name: value for name, value in annotations.items() if name not in broken},
         broken,
         dict(reader.spellings.most_common()),
-        tuple(reader.violations(path)),
+        tuple(reader.findings(path)),
     )
 
 
@@ -369,15 +370,15 @@ def _annotation(entity: _Entity, reader: AvaReader) -> Annotation:
     return Annotation(entity.first.video_id, times, labels)
 
 
-def _other_video(row: AvaRow, first: AvaRow) -> Violation | None:
+def _other_video(row: AvaRow, first: AvaRow) -> Finding | None:
     if row.video_id == first.video_id:
         return None
     found = f"video ids {first.video_id!r} and {row.video_id!r} for one entity"
-    code, required, hint = ViolationCode.VIDEO_ID_UNKNOWN, "one video an entity", "Rename one entity."
-    return row.violation(code, "video_id", found, required, hint)
+    code, required, hint = Code.VIDEO_ID_UNKNOWN, "one video an entity", "Rename one entity."
+    return row.finding(code, "video_id", found, required, hint)
 
 
-def _repeated(row: AvaRow, earlier: AvaRow, times_sec: Sequence[float]) -> Violation:
+def _repeated(row: AvaRow, earlier: AvaRow, times_sec: Sequence[float]) -> Finding:
     """The first timestamp that an entity has twice; ``times_sec`` are all of its times, in order."""
     span, steps, distinct = times_sec[-1] - times_sec[0], len(times_sec) - 1, len(set(times_sec)) - 1
     more = f" (and {steps - distinct - 1} more such rows)" if steps - distinct > 1 else ""
@@ -389,20 +390,20 @@ def _repeated(row: AvaRow, earlier: AvaRow, times_sec: Sequence[float]) -> Viola
             f"Two decimals cannot name frames at over {_NAMES_A_SECOND} fps (here {steps + 1} in {span:.2f} s), so that some "
             "share a time: write the times with more decimals, and drop no row."
         )
-    return row.violation(ViolationCode.FRAME_TIMES_INVALID, "frame_timestamp", found, required, hint)
+    return row.finding(Code.FRAME_TIMES_INVALID, "frame_timestamp", found, required, hint)
 
 
-def _box_fault(row: AvaRow) -> Violation | None:
+def _box_fault(row: AvaRow) -> Finding | None:
     left, top, right, bottom = map(float, row.box.split(","))
     required = "0 <= x1 < x2 <= 1, and y alike"
     if 0 <= left < right <= 1 and 0 <= top < bottom <= 1:
         return None
     if left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom))):
         found, hint = "boxes that reach outside the picture", "Accepted: crops are made from the part inside."
-        told = row.violation(ViolationCode.BOX_OUTSIDE, "entity_box", found, required, hint)
+        told = row.finding(Code.BOX_OUTSIDE, "entity_box", found, required, hint)
         return replace(told, severity=Severity.WARNING)
     found, hint = f"an empty box at {row.timestamp} s", "No crop can be made of it: drop the track, or correct the box."
-    return row.violation(ViolationCode.BOX_EMPTY, "entity_box", found, required, hint)
+    return row.finding(Code.BOX_EMPTY, "entity_box", found, required, hint)
 
 
 # --- ground truth and predictions -----------------------------------------------------------------------------------------
@@ -430,17 +431,17 @@ class AvaTable:
         frames_of: defaultdict[str, list[tuple[Decimal, int]]] = defaultdict(list)
         for place, row in enumerate(rows):
             frames_of[row.entity_id].append((times[row.timestamp], place))
-        violations = []
+        findings = []
         for frames in frames_of.values():
             first = rows[frames[0][1]]
-            violations += [fault for _, place in frames if (fault := _other_video(rows[place], first))][:1]
+            findings += [fault for _, place in frames if (fault := _other_video(rows[place], first))][:1]
             frames.sort()
             repeated = next(((a[1], b[1]) for a, b in pairwise(frames) if a[0] == b[0]), None)
             if repeated:
                 earlier, later = map(rows.__getitem__, repeated)
-                violations.append(_repeated(later, earlier, [float(time) for time, _ in frames]))
-        if violations:
-            raise ValidationError("rows", violations)
+                findings.append(_repeated(later, earlier, [float(time) for time, _ in frames]))
+        if findings:
+            raise ValidationError(findings, "rows")
         places = {entity: np.array(list(map(itemgetter(1), frames)), np.int64) for entity, frames in frames_of.items()}
         return cls(rows=rows, places=places)
 
@@ -462,11 +463,11 @@ def read_table(paths: Sequence[Path], *, labels: Collection[str] | None, with_sc
     """
     reader = AvaReader(labels, with_scores=with_scores)
     rows = [row for path in paths for file in csv_files(path) for row in reader.rows(file)]
-    violations = reader.violations(paths[0]) if paths else []
+    findings = reader.findings(paths[0]) if paths else []
     try:
         table = AvaTable.of(rows)
     except ValidationError as error:
-        violations += error.violations
-    if violations:
-        raise ValidationError(", ".join(path.name for path in paths), violations)
+        findings += error.findings
+    if findings:
+        raise ValidationError(findings, ", ".join(path.name for path in paths))
     return table

@@ -29,7 +29,9 @@ import numpy.typing as npt
 
 from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.asd.targets import unknown_labels_error
-from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.legacy import old_finding
 
 _SUBJECT = "average precision"
 
@@ -80,7 +82,7 @@ def ava_average_precision(
     positive = _positive(labels)
     if len(positive) != len(values):
         required = f"{len(positive)}, one a label"
-        raise _error(ViolationCode.COUNT_MISMATCH, "scores", f"{len(values)}", required)
+        raise _error(Code.COUNT_MISMATCH, "scores", f"{len(values)}", required)
     # Ascending by label within a score, so that reversing puts the positives of a tie first.
     order = np.lexsort((positive, values))[::-1]
     ranked, hits = values[order], positive[order]
@@ -111,16 +113,16 @@ def _positive(labels: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     values: npt.NDArray[Any] = np.asarray(labels)
     if values.ndim != 1 or (values.size and values.dtype.kind not in "biuf"):
         found = f"{values.dtype} {list(values.shape)}"
-        raise _error(ViolationCode.LABELS_INVALID, "labels", found, "0 or 1, [rows]")
+        raise _error(Code.LABELS_INVALID, "labels", found, "0 or 1, [rows]")
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         place = int(np.argmax(wrong))
-        raise _error(ViolationCode.LABELS_INVALID, "labels", f"{values[place]} at {place}", "0 or 1 everywhere")
+        raise _error(Code.LABELS_INVALID, "labels", f"{values[place]} at {place}", "0 or 1 everywhere")
     return values.astype(np.bool_)
 
 
-def _error(code: ViolationCode, field: str, found: str, required: str) -> ValidationError:
-    violation = Violation(
+def _error(code: Code, field: str, found: str, required: str) -> ValidationError:
+    finding = old_finding(
         code=code, field=field, found=found, required=required, hint="Align scores to the ground truth first."
     )
-    return ValidationError(_SUBJECT, [violation])
+    return ValidationError([finding], _SUBJECT)

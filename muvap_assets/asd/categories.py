@@ -26,7 +26,10 @@ import numpy.typing as npt
 from muvap_assets.asd.ava_metric import AveragePrecision, ava_average_precision
 from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.asd.prediction_files import GroundTruth
-from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 
 _CUT = re.compile(r"_[0-9]+-[0-9]+$")
 
@@ -75,24 +78,24 @@ def read_division(path: Path) -> Mapping[Category, frozenset[str]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValidationError(path.name, [_violation(path, None, f"unreadable ({error})", "a text file")]) from error
-    violations: list[Violation] = []
+        raise ValidationError([_finding(path, None, f"unreadable ({error})", "a text file")], path.name) from error
+    findings: list[Finding] = []
     division: dict[Category, set[str]] = {}
     ids: set[str] | None = None
     for line, text in enumerate((line.strip() for line in lines), 1):
         if text.startswith("#"):
             category = HEADINGS.get(text.lstrip("#").strip().casefold())
             if category is None:
-                violations.append(_violation(path, line, f"heading {text!r}", f"one of {', '.join(HEADINGS)}"))
+                findings.append(_finding(path, line, f"heading {text!r}", f"one of {', '.join(HEADINGS)}"))
             ids = set() if category is None else division.setdefault(category, set())
         elif text and ids is None:
-            violations.append(_violation(path, line, f"{text!r} above any heading", "a heading such as # OC first"))
+            findings.append(_finding(path, line, f"{text!r} above any heading", "a heading such as # OC first"))
         elif text and ids is not None:
             ids.add(text)
-    if not division and not violations:
-        violations.append(_violation(path, None, "nothing", "headings and the ids below them"))
-    if violations:
-        raise ValidationError(path.name, violations)
+    if not division and not findings:
+        findings.append(_finding(path, None, "nothing", "headings and the ids below them"))
+    if findings:
+        raise ValidationError(findings, path.name)
     return {category: frozenset(division[category]) for category in Category if category in division}
 
 
@@ -138,7 +141,7 @@ def average_precision_by_category(
     )
 
 
-def _violation(path: Path, line: int | None, found: str, required: str) -> Violation:
+def _finding(path: Path, line: int | None, found: str, required: str) -> Finding:
     hint = "Take dataset_division.txt from the release that the ground truth belongs to."
-    code = ViolationCode.ROW_MALFORMED if line else ViolationCode.FILE_UNREADABLE
-    return Violation(code=code, source=path.name, row=line, found=found, required=required, hint=hint)
+    code = Code.ROW_MALFORMED if line else Code.FILE_UNREADABLE
+    return old_finding(code=code, source=path.name, row=line, found=found, required=required, hint=hint)

@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.media.sound_files import SoundChoice
 
 AUDIO_RATE_HZ = 16_000
@@ -126,7 +128,7 @@ class ParsedManifest:
 
     source: str
     rows: tuple[ClipRow, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     row_count: int
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -171,10 +173,10 @@ class Corpus:
         return self.source.folder
 
 
-def no_clip_fault(source: str | None = None) -> Violation:
+def no_clip_fault(source: str | None = None) -> Finding:
     """The finding that a corpus holds no clip: nothing is made of it."""
-    return Violation(
-        code=ViolationCode.MANIFEST_EMPTY,
+    return old_finding(
+        code=Code.MANIFEST_EMPTY,
         source=source,
         found="no clip",
         required="at least one",

@@ -7,7 +7,6 @@ from the rate, at which neighbours lie ``1 / source_fps`` apart, give or take wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -16,7 +15,9 @@ import numpy.typing as npt
 
 from muvap_assets.asd.contract import ClipRow
 from muvap_assets.asd.timeline import FrameRate, usual_rates
-from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.media.faces import stamp_gaps
 
 NAME_TOLERANCE_USEC = 5_000
@@ -28,7 +29,7 @@ _SHOWN = 5
 _HINT = "Never trimmed or padded, since every later label would shift: extract the track again or drop the row."
 
 
-def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
+def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Finding]:
     """Hold the frame files of a row, in numeric order, to its labels, its annotated times and its rate.
 
     A gap is more than one and a half steps of the rate; less than half a step is a crop too many. Where the corpus does not
@@ -49,7 +50,7 @@ def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
         gaps = _gaps(row, times, names, "the crops leave")
     problems = [*found, *gaps]
     hint = _coarse_names(row, names) or _rate_hint(row, times)
-    problems = [replace(problem, hint=problem.hint + hint) for problem in problems]
+    problems = [problem.placed(hint=problem.hint + hint) for problem in problems]
     return problems or list(_other_rate(row, times))
 
 
@@ -77,7 +78,7 @@ def _rate_hint(row: ClipRow, times: npt.NDArray[np.int64]) -> str:
     return f" Or source_fps is wrong: {' or '.join(rate.text for rate in fit)} would fit."
 
 
-def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Violation]:
+def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Finding]:
     first, last = (int(name.partition(".")[0]) for name in (names[0], names[-1]))
     if last - first == len(names) - 1:
         return
@@ -88,8 +89,8 @@ def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Violation]:
     step = int(np.median(np.diff(numbers)))
     # Milliseconds of the track's rate are no frame numbers.
     if step > 1 and abs(step - 1000 / row.source_fps.value) > 1:
-        yield Violation(
-            code=ViolationCode.SOURCE_FPS_DIFFERS,
+        yield old_finding(
+            code=Code.SOURCE_FPS_DIFFERS,
             field="source_fps",
             found=f"{row.source_fps.text}, while the crops are numbered in steps of {step}",
             required="the rate of the crops themselves",
@@ -131,7 +132,7 @@ def _usec(name: str) -> int:
 
 def _against_annotation(
     row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64], annotated: npt.NDArray[np.int64]
-) -> Iterator[Violation]:
+) -> Iterator[Finding]:
     if len(times) == len(annotated) and (np.abs(times - annotated) <= NAME_TOLERANCE_USEC).all():
         return
     extra = [names[i] for i in _without_partner(times, annotated)]
@@ -140,7 +141,7 @@ def _against_annotation(
     parts += [f"extra {_shown(extra)}"] if extra else []
     parts += [f"missing {_shown(missing)}"] if missing else []
     equal = len(times) == len(annotated)
-    code = ViolationCode.FRAME_TIMES_MISMATCH if equal else ViolationCode.LABEL_COUNT_MISMATCH
+    code = Code.FRAME_TIMES_MISMATCH if equal else Code.LABEL_COUNT_MISMATCH
     yield _fault(row, code, "; ".join(parts), "one crop at each annotated time")
 
 
@@ -155,15 +156,15 @@ def _without_partner(times: npt.NDArray[np.int64], others: npt.NDArray[np.int64]
     return np.flatnonzero(nearest > NAME_TOLERANCE_USEC).tolist()
 
 
-def _against_count(row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64]) -> Iterator[Violation]:
+def _against_count(row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64]) -> Iterator[Finding]:
     crowded = _crowded(row, times)
     extra = f"; extra {_shown([names[i] for i in crowded])}" if crowded else ""
     if len(names) != len(row.labels):
         found = f"labels has {len(row.labels)} entries, faces has {len(names)} frames{extra}"
-        yield _fault(row, ViolationCode.LABEL_COUNT_MISMATCH, found, "as many labels as faces")
+        yield _fault(row, Code.LABEL_COUNT_MISMATCH, found, "as many labels as faces")
     elif crowded:
         found = f"{_shown([names[i] for i in crowded])} less than half a step after the crop before"
-        yield _fault(row, ViolationCode.FRAME_CROWDED, found, f"steps of 1/{row.source_fps.text} s")
+        yield _fault(row, Code.FRAME_CROWDED, found, f"steps of 1/{row.source_fps.text} s")
 
 
 def _crowded(row: ClipRow, times: npt.NDArray[np.int64]) -> list[int]:
@@ -175,7 +176,7 @@ def _crowded(row: ClipRow, times: npt.NDArray[np.int64]) -> list[int]:
     return [int(i + 1 if off[i + 1] >= off[i] else i) for i in close]
 
 
-def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whose: str) -> Iterator[Violation]:
+def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whose: str) -> Iterator[Finding]:
     limit = _limits(row.source_fps)[2]
     at = np.flatnonzero(np.diff(times) > limit)
     if len(at):
@@ -183,20 +184,20 @@ def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whos
         yield _gap(row, whose, gaps, f"neighbours at most 1.5 steps of 1/{row.source_fps.text} s apart")
 
 
-def _gap(row: ClipRow, whose: str, gaps: Sequence[tuple[str, str]], required: str) -> Violation:
+def _gap(row: ClipRow, whose: str, gaps: Sequence[tuple[str, str]], required: str) -> Finding:
     shown = ", ".join(f"between {earlier!r} and {later!r}" for earlier, later in gaps[:_SHOWN])
     more = f" and {len(gaps) - _SHOWN} more" if len(gaps) > _SHOWN else ""
     hint = "Frames were lost, or the track is two: extract it again, or split it with a start of its own each."
-    return _fault(row, ViolationCode.FRAME_GAP, f"{whose} out frames {shown}{more}", required, hint)
+    return _fault(row, Code.FRAME_GAP, f"{whose} out frames {shown}{more}", required, hint)
 
 
-def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Violation]:
+def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Finding]:
     """A declared rate that leaves the times of the crops by half a frame, so that an index within the track moves."""
     span, steps = int(times[-1] - times[0]), len(times) - 1
     step = 1_000_000 / row.source_fps.value
     if steps and abs(span - steps * step) > step / 2 + 2 * NAME_TOLERANCE_USEC:
-        yield Violation(
-            code=ViolationCode.SOURCE_FPS_DIFFERS,
+        yield old_finding(
+            code=Code.SOURCE_FPS_DIFFERS,
             field="source_fps",
             found=f"{row.source_fps.text}, while {len(times)} crops span {span / 1e6:.2f} s, as at {steps * 1e6 / span:.3f}",
             required="the rate of the track itself",
@@ -205,9 +206,9 @@ def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Violatio
         )
 
 
-def _fault(row: ClipRow, code: ViolationCode, found: str, required: str, hint: str = _HINT) -> Violation:
+def _fault(row: ClipRow, code: Code, found: str, required: str, hint: str = _HINT) -> Finding:
     defect = f" {row.known_defect}" if row.known_defect else ""
-    return Violation(code=code, field="visual_path", found=found, required=required, hint=hint + defect)
+    return old_finding(code=code, field="visual_path", found=found, required=required, hint=hint + defect)
 
 
 def _shown(names: Sequence[str]) -> str:

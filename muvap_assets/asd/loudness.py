@@ -29,7 +29,10 @@ import pyarrow.parquet as pq
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, no_clip_fault
 from muvap_assets.asd.loudness_columns import LOUDNESS_TABLE
 from muvap_assets.asd.policy import Policy
-from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import FormatError, ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding, old_format_error
 from muvap_assets.media.audio import (
     INT16_SCALE,
     RESAMPLER_QUALITY,
@@ -136,7 +139,7 @@ def measure_recording(
         choice: a stream and a channel of it.
 
     Raises:
-        MediaError: it cannot be decoded, holds non-finite values (AUDIO_NON_FINITE, with their count), is empty, or is not
+        ValidationError: it cannot be decoded, holds non-finite values (AUDIO_NON_FINITE, with their count), is empty, or is not
             the recording that was expected (AUDIO_CHANGED).
     """
     levels, frames = _Levels(), 0
@@ -152,7 +155,7 @@ def measure_recording(
         identity = recording_id(sha256, source.file.track)
         if expected_id not in (None, identity):
             raise audio_error(
-                ViolationCode.AUDIO_CHANGED,
+                Code.AUDIO_CHANGED,
                 path,
                 found=f"recording {identity}",
                 required=f"{expected_id}, as when the manifest was made",
@@ -195,22 +198,22 @@ def build_loudness_index(
         ValidationError: there is no clip, or recordings cannot be measured; it names all of them.
     """
     if not clips:
-        raise ValidationError("loudness index", [no_clip_fault()])
+        raise ValidationError([no_clip_fault()], "loudness index")
     recordings = _first_clips(clips)
     if any(clip.audio_from_video for clip in recordings.values()):
         load_video_decoder()
     rows: list[LoudnessStats] = []
-    violations: list[Violation] = []
+    findings: list[Finding] = []
     with thread_pool(workers or os.cpu_count()) as pool:
         results = pool.map(lambda clip: _measured(clip, root), recordings.values())
         for clip, result in zip(recordings.values(), results, strict=True):
             if isinstance(result, LoudnessStats):
                 rows.append(result)
             else:
-                violations.append(result)
-            progress(len(rows) + len(violations), len(recordings), clip.audio_path)
-    if violations:
-        raise ValidationError("loudness index", violations)
+                findings.append(result)
+            progress(len(rows) + len(findings), len(recordings), clip.audio_path)
+    if findings:
+        raise ValidationError(findings, "loudness index")
     table = pa.Table.from_pylist([asdict(row) for row in rows], schema=_SCHEMA)
     pq.write_table(table, folder / INDEX_FILE, compression="zstd")
     provenance = {
@@ -232,7 +235,7 @@ def read_loudness_index(folder: Path) -> dict[str, LoudnessStats]:
     rows = _read_rows(folder)
     index = {row.recording_id: row for row in rows}
     if len(index) != len(rows):
-        raise FormatError(
+        raise old_format_error(
             f"{folder / INDEX_FILE}: {len(rows)} rows for {len(index)} recordings; required: one row a recording. "
             "Materialize asd/loudness_index again."
         )
@@ -261,7 +264,7 @@ def verify_loudness_index(folder: Path, clips: Sequence[Clip], policy: Policy) -
         read_inputs(folder)
     except FormatError as error:
         found = str(error).replace(f"{folder}/", "")  # findings are stored, and name no folder of this machine
-        return [CheckOutcome.of("levels_finite", [_finding(ViolationCode.ARTIFACT_INVALID, found, "a readable index")])]
+        return [CheckOutcome.of("levels_finite", [_finding(Code.ARTIFACT_INVALID, found, "a readable index")])]
     return [_check_levels(rows), _check_recordings(rows, clips), _check_silence(rows, policy)]
 
 
@@ -272,14 +275,14 @@ def _first_clips(clips: Sequence[Clip]) -> dict[str, Clip]:
     return first
 
 
-def _measured(clip: Clip, root: Path) -> LoudnessStats | Violation:
+def _measured(clip: Clip, root: Path) -> LoudnessStats | Finding:
     try:
         stats = measure_recording(
             clip.audio_file(root), clip.audio_sample_rate, clip.recording_id, clip.audio_from_video, clip.sound_choice
         )
-    except MediaError as error:
-        violation = error.violation(source=clip.dataset, row=clip.row, sample_id=clip.sample_id, field="audio_path")
-        return replace(violation, found=f"{clip.audio_path}: {violation.found}")
+    except ValidationError as error:
+        finding = error.finding.placed(source=clip.dataset, row=clip.row, sample_id=clip.sample_id, field="audio_path")
+        return finding.placed(found=f"{clip.audio_path}: {finding.found}")
     return replace(stats, audio_path=_portable(clip.audio_path, root))
 
 
@@ -297,7 +300,7 @@ def _read_rows(folder: Path) -> list[LoudnessStats]:
         table = pq.read_table(path)
         names, types = table.schema.names, [str(kind) for kind in table.schema.types]
     if not table.schema.equals(_SCHEMA):
-        raise FormatError(
+        raise old_format_error(
             f"{path}: columns {names} of types {types}; required: "
             f"{_SCHEMA.names} as this version writes them. Materialize asd/loudness_index again."
         )
@@ -306,15 +309,15 @@ def _read_rows(folder: Path) -> list[LoudnessStats]:
 
 
 def _check_levels(rows: Sequence[LoudnessStats]) -> CheckOutcome:
-    violations = [
-        _finding(ViolationCode.LEVEL_INVALID, f"{row.audio_path}: {fault}", "finite levels that agree with each other")
+    findings = [
+        _finding(Code.LEVEL_INVALID, f"{row.audio_path}: {fault}", "finite levels that agree with each other")
         for row in rows
         if (fault := _level_fault(row))
     ]
     levels = [row.dbfs for row in rows if row.dbfs is not None and math.isfinite(row.dbfs)]
     spread = {"dbfs_min": min(levels), "dbfs_median": float(median(levels)), "dbfs_max": max(levels)} if levels else {}
     clipped = sum(row.clipped_samples for row in rows)
-    return CheckOutcome.of("levels_finite", violations, recordings=len(rows), clipped_samples=clipped, **spread)
+    return CheckOutcome.of("levels_finite", findings, recordings=len(rows), clipped_samples=clipped, **spread)
 
 
 def _level_fault(row: LoudnessStats) -> str | None:
@@ -350,10 +353,10 @@ def _check_recordings(rows: Sequence[LoudnessStats], clips: Sequence[Clip]) -> C
         for row in rows
         if not row.recording_id.startswith(recording_id(row.sha256))
     ]
-    violations = [_finding(ViolationCode.COUNT_MISMATCH, fault, rule) for fault in faults]
-    violations += [
+    findings = [_finding(Code.COUNT_MISMATCH, fault, rule) for fault in faults]
+    findings += [
         _finding(
-            ViolationCode.COUNT_MISMATCH,
+            Code.COUNT_MISMATCH,
             f"{row.audio_path}: {row.samples_16k} samples",
             f"{required[row.recording_id]}, as the manifest counted",
         )
@@ -362,16 +365,16 @@ def _check_recordings(rows: Sequence[LoudnessStats], clips: Sequence[Clip]) -> C
     ]
     hours = sum(row.samples_16k for row in rows) / AUDIO_RATE_HZ / 3600
     return CheckOutcome.of(
-        "one_row_per_recording", violations, recordings=len(rows), clips=len(clips), hours=round(hours, 6)
+        "one_row_per_recording", findings, recordings=len(rows), clips=len(clips), hours=round(hours, 6)
     )
 
 
 def _check_silence(rows: Sequence[LoudnessStats], policy: Policy) -> CheckOutcome:
     silent = [row for row in rows if row.silent]
     share = len(silent) / len(rows) if rows else 0.0
-    violations = [
-        Violation(
-            code=ViolationCode.AUDIO_SILENT,
+    findings = [
+        old_finding(
+            code=Code.AUDIO_SILENT,
             source=INDEX_FILE,
             found=f"{row.audio_path}: silent",
             required="a signal",
@@ -384,18 +387,14 @@ def _check_silence(rows: Sequence[LoudnessStats], policy: Policy) -> CheckOutcom
     if not passed:
         found = f"{len(silent)} of {len(rows)} recordings are silent ({share:.1%})"
         hint = "Correct audio_path, or raise max_silent_share."
-        violations.insert(
-            0, _finding(ViolationCode.SILENT_SHARE, found, f"at most {policy.max_silent_share:.1%}", hint)
-        )
+        findings.insert(0, _finding(Code.SILENT_SHARE, found, f"at most {policy.max_silent_share:.1%}", hint))
     return CheckOutcome(
         name="silent_share",
         passed=passed,
         numbers={"silent": len(silent), "recordings": len(rows), "share": share, "max_share": policy.max_silent_share},
-        violations=tuple(violations),
+        findings=tuple(findings),
     )
 
 
-def _finding(
-    code: ViolationCode, found: str, required: str, hint: str = "Materialize asd/loudness_index again."
-) -> Violation:
-    return Violation(code=code, source=INDEX_FILE, found=found, required=required, hint=hint)
+def _finding(code: Code, found: str, required: str, hint: str = "Materialize asd/loudness_index again.") -> Finding:
+    return old_finding(code=code, source=INDEX_FILE, found=found, required=required, hint=hint)

@@ -12,7 +12,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -30,12 +30,12 @@ from muvap_assets.asd.contract import (
     no_clip_fault,
 )
 from muvap_assets.asd.frame_times import check_frame_times
-from muvap_assets.asd.manifest_checks import blocking_violations
+from muvap_assets.asd.manifest_checks import blocking_findings
 from muvap_assets.asd.manifest_files import (
+    FINDINGS_FILE,
     MANIFEST_FILE,
     PROVENANCE_FILE,
     TSV_FILE,
-    VIOLATIONS_FILE,
     write_rows,
     write_tsv,
 )
@@ -43,12 +43,15 @@ from muvap_assets.asd.packs.face_writer import decode_faults
 from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import usual_rates
 from muvap_assets.asd.video_rows import open_video_rows
-from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import CODES, Finding, errors_of
+from muvap_assets.legacy import old_error, old_finding
 from muvap_assets.media.audio import AudioProbe, probe_audio, scale_fault
 from muvap_assets.media.faces import list_frames, load_decoder, not_jpeg, open_npy_faces
 from muvap_assets.media.sound_files import SoundChoice, SoundNote
 from muvap_assets.progress import Progress, no_progress
-from muvap_assets.publish import write_json, write_violations
+from muvap_assets.publish import write_findings, write_json
 from muvap_assets.threads import thread_pool
 
 _HOLES_TOLD_SEC = Fraction(1, 24)  # a lost packet, no hole
@@ -67,7 +70,7 @@ class ManifestReport:
 
     source: str
     clips: tuple[Clip, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     row_count: int
     policy: Policy
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -80,7 +83,7 @@ class ManifestReport:
     @property
     def accepted_as_a_whole(self) -> bool:
         """Whether the policy lets the accepted rows go on."""
-        return not blocking_violations(self.violations, self.row_count, len(self.clips), self.policy)
+        return not blocking_findings(self.findings, self.row_count, len(self.clips), self.policy)
 
 
 def validate(
@@ -98,7 +101,7 @@ def validate(
     read. With ``deep`` every face is read and decoded as well, as packing does it. Never raises for what the media hold:
     everything wrong is in the report, together.
     """
-    findings = list(parsed.violations)
+    findings = list(parsed.findings)
     from_videos = open_video_rows(parsed.rows, root, progress)  # first: it loads the decoder that both need
     probes = _probe_recordings(parsed, root, findings, progress)
     clips = []
@@ -109,7 +112,7 @@ def validate(
         else:
             faces, problems = _open_faces(row, root)
         probe = probes.get(_Recording.of(row))
-        told = any(problem.code is ViolationCode.LABEL_COUNT_MISMATCH for problem in problems)
+        told = any(problem.code is Code.LABEL_COUNT_MISMATCH for problem in problems)
         if faces is not None and faces.frames != len(row.labels) and not told:
             problems.append(_label_count_mismatch(row, faces.frames))
         clip = None
@@ -147,21 +150,21 @@ class _Recording(NamedTuple):
 
 
 def _probe_recordings(
-    parsed: ParsedManifest, root: Path, findings: list[Violation], progress: Progress
+    parsed: ParsedManifest, root: Path, findings: list[Finding], progress: Progress
 ) -> dict[_Recording, AudioProbe]:
     """Every recording decoded once; what is wrong with one is reported for each row that names it."""
     rows_of: dict[_Recording, list[ClipRow]] = {}
     for row in parsed.rows:
         rows_of.setdefault(_Recording.of(row), []).append(row)
 
-    def probe(key: _Recording) -> AudioProbe | MediaError:
+    def probe(key: _Recording) -> AudioProbe | ValidationError:
         try:
             found = probe_audio(root / key.path, key.rate_hz, key.from_video, key.choice)
-        except MediaError as error:
+        except ValidationError as error:
             return error
         if found.non_finite:
-            return MediaError(
-                ViolationCode.AUDIO_NON_FINITE,
+            return old_error(
+                Code.AUDIO_NON_FINITE,
                 key.path,
                 found=f"{found.non_finite} samples are NaN or infinite",
                 required="finite samples",
@@ -179,9 +182,9 @@ def _probe_recordings(
         results = chain.from_iterable(pool.map(lambda batch: [probe(key) for key in batch], batches))
         for done, (key, result) in enumerate(zip(rows_of, results, strict=True), 1):
             progress(done, len(rows_of), key.path)
-            if isinstance(result, MediaError):
+            if isinstance(result, ValidationError):
                 findings.extend(
-                    _placed(result.violation(field="audio_path"), parsed.source, row) for row in rows_of[key]
+                    _placed(result.finding.placed(field="audio_path"), parsed.source, row) for row in rows_of[key]
                 )
             else:
                 probes[key] = result
@@ -189,14 +192,14 @@ def _probe_recordings(
     return _one_rate_a_recording(parsed.source, probes, rows_of, findings)
 
 
-def _oddities(probe: AudioProbe, source: str, row: ClipRow) -> Iterator[Violation]:
+def _oddities(probe: AudioProbe, source: str, row: ClipRow) -> Iterator[Finding]:
     """Warnings about a recording, once for all rows that name it."""
     notes = list(probe.notes)
     if abs(probe.offset_sec) > _OFFSET_TOLD_SEC:  # so that nobody has to wonder whether it was seen
         late = probe.offset_sec > 0
         notes.append(
             SoundNote(
-                ViolationCode.AUDIO_OFFSET,
+                Code.AUDIO_OFFSET,
                 found=f"its sound starts {abs(float(probe.offset_sec)):.4f} s {'after' if late else 'before'} its first frame",
                 required="both from the first frame on",
                 hint=f"Accepted: {'silence was put before it' if late else 'what is earlier was cut off'}.",
@@ -206,15 +209,15 @@ def _oddities(probe: AudioProbe, source: str, row: ClipRow) -> Iterator[Violatio
         level = "is silent" if math.isinf(probe.cancelled_db) else f"lies {probe.cancelled_db:.1f} dB below them"
         notes.append(
             SoundNote(
-                ViolationCode.AUDIO_CANCELLED,
+                Code.AUDIO_CANCELLED,
                 found=f"the mono mix of its {probe.channels} channels {level}",
                 required=f"at most {MAX_CANCELLED_DB} dB below the mean power of the channels",
                 hint="The channels cancel each other; choose one by audio_channel.",
             )
         )
     for note in notes:
-        yield Violation(
-            code=ViolationCode(note.code),
+        yield old_finding(
+            code=CODES[note.code],
             source=source,
             row=row.row,
             sample_id=row.sample_id,
@@ -230,7 +233,7 @@ def _one_rate_a_recording(
     source: str,
     probes: dict[_Recording, AudioProbe],
     rows_of: Mapping[_Recording, list[ClipRow]],
-    findings: list[Violation],
+    findings: list[Finding],
 ) -> dict[_Recording, AudioProbe]:
     """One array named with two rates would be two recordings of one id: all its rows are refused."""
     rates: dict[str, set[int]] = {}
@@ -244,8 +247,8 @@ def _one_rate_a_recording(
             kept[key] = probe
             continue
         for row in rows_of[key]:
-            conflict = Violation(
-                code=ViolationCode.AUDIO_RATE_INVALID,
+            conflict = old_finding(
+                code=Code.AUDIO_RATE_INVALID,
                 field="audio_sample_rate",
                 found=f"the rates {sorted(rates[identity[key]])} for the same recording",
                 required="one rate a recording",
@@ -264,14 +267,14 @@ class _Faces(NamedTuple):
     fingerprint: str | None = None
 
 
-def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation]]:
+def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Finding]]:
     """A row's faces, or ``None`` and what is wrong with them."""
     path = root / row.visual_path
     if row.visual_kind is VisualKind.NPY:
         try:
             opened = open_npy_faces(path)
             return _Faces(*opened.shape, opened.fingerprint()), []
-        except MediaError as error:
+        except ValidationError as error:
             return None, [_media_fault(error, "visual_path", row.visual_path)]
     names, errors, fingerprint = list_frames(path)
     if errors:
@@ -283,9 +286,9 @@ def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation
     return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), problems
 
 
-def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
-    return Violation(
-        code=ViolationCode.LABEL_COUNT_MISMATCH,
+def _label_count_mismatch(row: ClipRow, frames: int) -> Finding:
+    return old_finding(
+        code=Code.LABEL_COUNT_MISMATCH,
         field="labels",
         found=f"labels has {len(row.labels)} entries, faces has {frames} frames",
         required="as many labels as faces",
@@ -320,7 +323,7 @@ def _clip(row: ClipRow, dataset: str, faces: _Faces, probe: AudioProbe) -> Clip:
     )
 
 
-def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Policy) -> Iterator[Violation]:
+def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Policy) -> Iterator[Finding]:
     """Does the recording cover the faces, and is it known where on it they lie?"""
     audio_sec, faces_sec = Fraction(probe.frames, probe.rate_hz), clip.source_frames / clip.source_fps.value
     frame_sec = 1 / clip.source_fps.value
@@ -328,8 +331,8 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
     rounding = NAME_ROUNDING_SEC if cut_to_names else 0
     lost_sec = _lost_sec(clip, probe)
     if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
-        yield Violation(
-            code=ViolationCode.START_SEC_REQUIRED,
+        yield old_finding(
+            code=Code.START_SEC_REQUIRED,
             field="start_sec",
             found=f"none given, and the audio lasts {float(audio_sec):.3f} s while the faces last {float(faces_sec):.3f} s",
             required="the clip's start on the recording",
@@ -337,8 +340,8 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
             + _rate_hint(row, clip.source_frames, audio_sec),
         )
     elif clip.padded_samples == clip.audio_samples:
-        yield Violation(
-            code=ViolationCode.AUDIO_NO_OVERLAP,
+        yield old_finding(
+            code=Code.AUDIO_NO_OVERLAP,
             field="start_sec",
             found=f"the clip starts at {float(clip.start_sec):.3f} s and the recording ends at {float(audio_sec):.3f} s",
             required="a clip on its recording",
@@ -353,8 +356,8 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
         allowed = f"one frame ({float(frame_sec):.3f} s)" + f", 1/{_HOLES_TOLD_SEC.denominator} s in holes" * (
             lost_sec > 0
         )
-        yield Violation(
-            code=ViolationCode.AUDIO_SHORT,
+        yield old_finding(
+            code=Code.AUDIO_SHORT,
             field="audio_path",
             found=f"the audio {found}, {float(share):.1%} of the clip",
             required=f"at most {allowed}, and never more than {policy.max_missing_audio_share:.1%}",
@@ -383,15 +386,15 @@ def _rate_hint(row: ClipRow, frames: int, audio_sec: Fraction) -> str:
     return ""
 
 
-def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], list[Violation]]:
+def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], list[Finding]]:
     """A pack holds one face shape: that of most clips, of the first one where two are as frequent."""
     shapes = Counter((clip.face_height, clip.face_width) for clip in clips)
     if len(shapes) < 2:
         return list(clips), []
     height, width = shapes.most_common(1)[0][0]
     odd = [
-        Violation(
-            code=ViolationCode.FACE_SHAPE_MISMATCH,
+        old_finding(
+            code=Code.FACE_SHAPE_MISMATCH,
             source=source,
             row=clip.row,
             sample_id=clip.sample_id,
@@ -406,15 +409,15 @@ def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], 
     return [clip for clip in clips if (clip.face_height, clip.face_width) == (height, width)], odd
 
 
-def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Violation]:
+def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Finding]:
     """Clips that have the faces, the recording and the start of an earlier one, however their ids and paths differ."""
     first_of: dict[Any, Clip] = {}
     for clip in clips:
         faces = clip.faces_fingerprint or (clip.visual_path, clip.boxes, clip.source_frames)
         first = first_of.setdefault((faces, clip.recording_id, clip.start_sec), clip)
         if first is not clip:
-            yield Violation(
-                code=ViolationCode.SHARED_MEDIA,
+            yield old_finding(
+                code=Code.SHARED_MEDIA,
                 source=source,
                 row=clip.row,
                 sample_id=clip.sample_id,
@@ -427,30 +430,27 @@ def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Violation]:
 
 def _reject_undecodable(
     source: str, clips: Sequence[Clip], root: Path, progress: Progress
-) -> tuple[list[Clip], list[Violation]]:
+) -> tuple[list[Clip], list[Finding]]:
     """Read and decode the faces of every clip, from all cores."""
     load_decoder()
-    kept, found = list[Clip](), list[Violation]()
+    kept, found = list[Clip](), list[Finding]()
     with thread_pool(os.cpu_count()) as pool:
         results = pool.map(lambda clip: decode_faults(clip, root), clips)
         for done, (clip, faults) in enumerate(zip(clips, results, strict=True), 1):
             progress(done, len(clips), clip.sample_id)
-            found.extend(replace(fault, source=source) for fault in faults)
+            found.extend(fault.placed(source=source) for fault in faults)
             if not faults:
                 kept.append(clip)
     return kept, found
 
 
-def _media_fault(error: MediaError, field: str, written: str) -> Violation:
+def _media_fault(error: ValidationError, field: str, written: str) -> Finding:
     """The error with the path as the row gives it: findings are published, and hold no path of this machine."""
-    return Violation(
-        code=error.code, field=field, found=f"{written}: {error.found}", required=error.required, hint=error.hint
-    )
+    return error.finding.of_file(written, field=field)
 
 
-def _placed(violation: Violation, source: str, row: ClipRow) -> Violation:
-    values = {name: getattr(violation, name) for name in ("code", "field", "found", "required", "hint", "severity")}
-    return Violation(**values, source=source, row=row.row, sample_id=row.sample_id)
+def _placed(finding: Finding, source: str, row: ClipRow) -> Finding:
+    return finding.placed(source=source, row=row.row, sample_id=row.sample_id)
 
 
 def write_manifest(
@@ -465,7 +465,7 @@ def write_manifest(
     """
     write_rows(folder / MANIFEST_FILE, report.clips)
     write_tsv(folder / TSV_FILE, report.clips, root, published)
-    write_violations(folder / VIOLATIONS_FILE, report.violations)
+    write_findings(folder / FINDINGS_FILE, report.findings)
     parameters = {"dataset": dataset, **{key: _plain(value) for key, value in asdict(report.policy).items()}}
     write_json(
         folder / PROVENANCE_FILE,

@@ -27,7 +27,7 @@ from muvap_assets.readback import reading
 
 MANIFEST_FILE = "manifest.parquet"
 TSV_FILE = "manifest.tsv"
-VIOLATIONS_FILE = "violations.jsonl"
+FINDINGS_FILE = "violations.jsonl"
 PROVENANCE_FILE = "provenance.json"
 _HINT = "Materialize asd/manifest again."
 LOCATION_DEPENDENT = (TSV_FILE,)

@@ -47,7 +47,10 @@ from muvap_assets.asd.ava_csv import (
 )
 from muvap_assets.asd.ava_metric import AveragePrecision, ava_average_precision
 from muvap_assets.asd.evaluation import finite_scores
-from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.storage.files import replacing
 
 _BOX_TOLERANCE = 1e-9
@@ -101,8 +104,8 @@ class GroundTruth:
                 f"no row of these {len(held)} entities",
                 "Ids are compared exactly: is this the split of the pack?",
             )
-            code, required = ViolationCode.COUNT_MISMATCH, "at least one"
-            raise ValidationError("ground truth", [Violation(code=code, found=found, required=required, hint=hint)])
+            code, required = Code.COUNT_MISMATCH, "at least one"
+            raise ValidationError([old_finding(code=code, found=found, required=required, hint=hint)], "ground truth")
         others = Counter(row.video_id for row in self.table.rows if row.entity_id not in held)
         return replace(self, table=AvaTable.of(rows), left_out=Counter(self.left_out) + others)
 
@@ -126,19 +129,19 @@ class GroundTruth:
             ValidationError: an entity is missing, unknown, given twice or of another length, a timestamp has no row, or
                 a score is not finite; all of it together, by entity.
         """
-        violations: list[Violation] = []
+        findings: list[Finding] = []
         given: set[str] = set()
         placed: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]] = []
         for track in tracks:
             faults = self._faults(track, seen=track.entity_id in given)
             given.add(track.entity_id)
-            violations += faults
+            findings += faults
             if not faults:
                 placed.append((self._places_of(track), finite_scores(track.scores)))
         if missing_score is None or not given:
-            violations += self._unscored(given)
-        if violations:
-            raise ValidationError("scores for the ground truth", violations)
+            findings += self._unscored(given)
+        if findings:
+            raise ValidationError(findings, "scores for the ground truth")
         dtype = np.result_type(*(scores for _, scores in placed)) if placed else np.float64
         with np.errstate(over="ignore"):  # what becomes infinite in the dtype of the scores is refused as such
             aligned = np.full(len(self), missing_score or 0, dtype)
@@ -157,27 +160,27 @@ class GroundTruth:
         placed[by_time] = rows
         return placed
 
-    def _faults(self, track: TrackScores, *, seen: bool) -> Sequence[Violation]:
+    def _faults(self, track: TrackScores, *, seen: bool) -> Sequence[Finding]:
         entity, rows = track.entity_id, self.table.places.get(track.entity_id)
         if seen:
-            code = ViolationCode.SAMPLE_ID_DUPLICATE
-            return [_violation(code, entity, "given more than once", "one track", "Score each track once.")]
+            code = Code.SAMPLE_ID_DUPLICATE
+            return [_finding(code, entity, "given more than once", "one track", "Score each track once.")]
         if rows is None:
             hint = "Score the split that the ground truth belongs to; ids are compared exactly."
             required = "an entity of the ground truth"
-            return [_violation(ViolationCode.SAMPLE_ID_INVALID, entity, "not in the ground truth", required, hint)]
+            return [_finding(Code.SAMPLE_ID_INVALID, entity, "not in the ground truth", required, hint)]
         try:
             count = len(finite_scores(track.scores, entity))
         except ValidationError as error:
-            return error.violations
+            return error.findings
         if count != len(rows):
             hint = "Lift the scores of the whole track to its native frames."
             required = f"{len(rows)}, one a row"
-            return [_violation(ViolationCode.COUNT_MISMATCH, entity, f"{count} scores", required, hint)]
+            return [_finding(Code.COUNT_MISMATCH, entity, f"{count} scores", required, hint)]
         fault = None if track.timestamps is None else self._timestamp_fault(entity, track.timestamps)
         return [fault] if fault else []
 
-    def _timestamp_fault(self, entity: str, timestamps: Sequence[str]) -> Violation | None:
+    def _timestamp_fault(self, entity: str, timestamps: Sequence[str]) -> Finding | None:
         times = [parse_timestamp(text) for text in timestamps]
         known = {Decimal(row.timestamp) for row in self.table.of_entity(entity)}
         taken: set[Decimal] = set()
@@ -185,17 +188,17 @@ class GroundTruth:
             if time is None or time not in known or time in taken:
                 found = f"timestamp {text!r}" + (" twice" if time in taken else "")
                 hint = "Name the frames as the ground truth does; timestamps are compared by value."
-                return _violation(ViolationCode.ROW_MALFORMED, entity, found, "each timestamp of its rows once", hint)
+                return _finding(Code.ROW_MALFORMED, entity, found, "each timestamp of its rows once", hint)
             taken.add(time)
         if len(times) != len(known):
             found, required = f"{len(times)} timestamps", f"{len(known)}, one a row"
-            return _violation(ViolationCode.COUNT_MISMATCH, entity, found, required, "Name every frame.")
+            return _finding(Code.COUNT_MISMATCH, entity, found, required, "Name every frame.")
         return None
 
-    def _unscored(self, given: Collection[str]) -> list[Violation]:
+    def _unscored(self, given: Collection[str]) -> list[Finding]:
         hint = "Score every track; where some were set aside, see restricted_to and missing_score."
         return [
-            _violation(ViolationCode.COUNT_MISMATCH, entity, "no scores", f"{len(rows)}, one a row", hint)
+            _finding(Code.COUNT_MISMATCH, entity, "no scores", f"{len(rows)}, one a row", hint)
             for entity, rows in self.table.places.items()
             if entity not in given
         ]
@@ -244,8 +247,8 @@ def write_predictions(
     if truth.left_out:
         found = f"a ground truth with {sum(truth.left_out.values())} rows left out"
         required, hint = "all rows of the file", "Give missing_score for the tracks that were set aside."
-        code = ViolationCode.COUNT_MISMATCH
-        raise ValidationError(path.name, [Violation(code=code, found=found, required=required, hint=hint)])
+        code = Code.COUNT_MISMATCH
+        raise ValidationError([old_finding(code=code, found=found, required=required, hint=hint)], path.name)
     scores = truth.align(tracks, missing_score=missing_score).astype(str).tolist()
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -275,18 +278,18 @@ def read_predictions(path: Path, truth: GroundTruth, *, missing_score: float | N
         tracks.append(TrackScores(entity_id=entity, scores=scores, timestamps=timestamps))
     aligned = truth.align(tracks, missing_score=missing_score)
     if faults := _box_faults(table, truth.table):
-        raise ValidationError(path.name, faults)
+        raise ValidationError(faults, path.name)
     return aligned.astype(np.float64)
 
 
-def _box_faults(predicted: AvaTable, annotated: AvaTable) -> list[Violation]:
+def _box_faults(predicted: AvaTable, annotated: AvaTable) -> list[Finding]:
     """Rows whose box is not the annotated one; both tables have the same entities and times."""
     faults = []
     for entity in predicted.places:
         for row, truth in zip(predicted.of_entity(entity), annotated.of_entity(entity), strict=True):
             if row.box != truth.box and not _same_box(row.box, truth.box):
                 hint = "Predictions repeat the boxes of the ground truth, as write_predictions does."
-                faults.append(row.violation(ViolationCode.ROW_MALFORMED, "entity_box", row.box, truth.box, hint))
+                faults.append(row.finding(Code.ROW_MALFORMED, "entity_box", row.box, truth.box, hint))
     return faults
 
 
@@ -295,5 +298,5 @@ def _same_box(first: str, second: str) -> bool:
     return all(abs(float(a) - float(b)) <= _BOX_TOLERANCE for a, b in pairs)
 
 
-def _violation(code: ViolationCode, entity: str, found: str, required: str, hint: str) -> Violation:
-    return Violation(code=code, sample_id=entity, found=found, required=required, hint=hint)
+def _finding(code: Code, entity: str, found: str, required: str, hint: str) -> Finding:
+    return old_finding(code=code, sample_id=entity, found=found, required=required, hint=hint)

@@ -41,7 +41,9 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.timeline import MODEL_FPS, FrameRate, RateLike
-from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.legacy import old_finding
 
 
 class Convention(StrEnum):
@@ -320,15 +322,15 @@ def require_known_labels(labels_known: bool, where: str) -> None:
 
 def unknown_labels_error(where: str, purpose: str) -> ValidationError:
     """The refusal to make ``purpose`` of labels that a corpus carries only as filler."""
-    violation = Violation(
-        code=ViolationCode.LABELS_INVALID,
+    finding = old_finding(
+        code=Code.LABELS_INVALID,
         source=where,
         field="labels",
         found="marked unknown: filler, not annotation",
         required=f"annotated labels for {purpose}",
         hint="Use a split with annotations; AVA keeps those of its test split to itself.",
     )
-    return ValidationError(purpose, [violation])
+    return ValidationError([finding], purpose)
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,14 +387,14 @@ def _activity(activity: npt.ArrayLike, *, dimensions: int, speakers: str) -> npt
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         place = tuple(int(axis[0]) for axis in np.nonzero(wrong))
-        violation = Violation(
-            code=ViolationCode.LABELS_INVALID,
+        finding = old_finding(
+            code=Code.LABELS_INVALID,
             field="activity",
             found=f"{values[place]} at {list(place)}",
             required="0 or 1 everywhere",
             hint="Give activity, not scores; drop tracks whose labels are unknown.",
         )
-        raise ValidationError("projection targets", [violation])
+        raise ValidationError([finding], "projection targets")
     return values.astype(np.uint8)
 
 

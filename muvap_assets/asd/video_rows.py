@@ -14,13 +14,16 @@ from typing import TypeAlias
 import numpy as np
 
 from muvap_assets.asd.contract import FACE_SIZE, Clip, ClipRow, TrackBoxes, VisualKind
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_error, old_finding
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.video_faces import VideoProbe, box_fault, load_video_decoder, probe_video
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.threads import thread_pool
 
-FoundFaces: TypeAlias = tuple[tuple[int, int, int] | None, list[Violation]]
+FoundFaces: TypeAlias = tuple[tuple[int, int, int] | None, list[Finding]]
 """(frames, height, width) of a row's faces, or ``None``, and what is wrong with them."""
 
 
@@ -28,11 +31,11 @@ def boxes_of(row: ClipRow | Clip) -> TrackBoxes:
     """The boxes of a row that has some.
 
     Raises:
-        MediaError: it names none; a reader never yields such a row.
+        ValidationError: it names none; a reader never yields such a row.
     """
     if row.boxes is None:
-        raise MediaError(
-            ViolationCode.BOX_INVALID,
+        raise old_error(
+            Code.BOX_INVALID,
             row.visual_path,
             found="a row of kind video_boxes without boxes",
             required="boxes_path, face_id and first_frame",
@@ -67,7 +70,7 @@ def _group_faces(rows: Sequence[ClipRow], root: Path) -> dict[int, FoundFaces]:
     path = rows[0].visual_path
     try:
         video = probe_video(root / path, rows[0].source_fps.value)
-    except MediaError as error:
+    except ValidationError as error:
         return {row.row: (None, [_named(error, "visual_path", path)]) for row in rows}
     listings: dict[str, BoxListing] = {}
     found = {}
@@ -89,7 +92,7 @@ def _row_faces(row: ClipRow, video: VideoProbe, listings: Mapping[str, BoxListin
     return (len(row.labels), FACE_SIZE, FACE_SIZE), problems
 
 
-def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterator[Violation]:
+def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterator[Finding]:
     """What is wrong with the frames of a row, or of the whole video, whose boxes need ``boxed_frames``."""
     first, stop = boxes_of(row).first_frame, boxes_of(row).first_frame + len(row.labels)
     if max(stop, boxed_frames) > video.frames:
@@ -97,8 +100,8 @@ def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterato
         beyond = boxed_frames > video.frames
         stopped = f" (decoding stopped: {video.stopped})" if video.stopped else ""
         covered = f"its boxes need {boxed_frames}" if beyond else f"the clip covers frames {first} to {stop - 1}"
-        yield Violation(
-            code=ViolationCode.LABEL_COUNT_MISMATCH,
+        yield old_finding(
+            code=Code.LABEL_COUNT_MISMATCH,
             field="boxes_path" if beyond else "visual_path",
             found=f"{row.visual_path}: {video.frames} frames decode{stopped}, {covered}",
             required="a frame for each box of the file" if beyond else "a frame for each label",
@@ -109,8 +112,8 @@ def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterato
         )
     if video.off_grid is not None and video.off_grid[0] < stop:
         index, seconds = video.off_grid
-        yield Violation(
-            code=ViolationCode.VIDEO_TIMESTAMPS,
+        yield old_finding(
+            code=Code.VIDEO_TIMESTAMPS,
             field="source_fps",
             found=f"{row.visual_path}: frame {index} is shown at {float(seconds):.4f} s, at {row.source_fps.text} frames a second "
             f"it would be at {float(index / row.source_fps.value):.4f} s",
@@ -119,27 +122,27 @@ def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterato
         )
 
 
-def track_faults(row: ClipRow | Clip, listing: BoxListing, width: int, height: int) -> list[Violation]:
+def track_faults(row: ClipRow | Clip, listing: BoxListing, width: int, height: int) -> list[Finding]:
     """What is wrong with the boxes of a row on pictures of this size: one finding a kind, the first offender named."""
     track = boxes_of(row)
     window = listing.boxes.window(track.face_id, track.first_frame, len(row.labels))
     present = np.flatnonzero(~np.isnan(window[:, 0]))
     if not len(present):
-        return [_box_violation(ViolationCode.FACES_EMPTY, f"face {track.face_id} has no box on any frame of the clip")]
-    faults: dict[ViolationCode, list[str]] = {}
+        return [_box_finding(Code.FACES_EMPTY, f"face {track.face_id} has no box on any frame of the clip")]
+    faults: dict[Code, list[str]] = {}
     for i in present:
         if fault := box_fault(window[i], width, height):
             frame = track.first_frame + int(i)
             place = f"face {track.face_id}, frame {frame} at {float(frame / row.source_fps.value):.3f} s"
             faults.setdefault(fault[0], []).append(f"{place}: {fault[1]}")
     return [
-        _box_violation(code, f"{texts[0]}{f' (and {len(texts) - 1} more frames)' if len(texts) > 1 else ''}")
+        _box_finding(code, f"{texts[0]}{f' (and {len(texts) - 1} more frames)' if len(texts) > 1 else ''}")
         for code, texts in faults.items()
     ]
 
 
-def _box_violation(code: ViolationCode, found: str) -> Violation:
-    return Violation(
+def _box_finding(code: Code, found: str) -> Finding:
+    return old_finding(
         code=code,
         field="boxes_path",
         found=found,
@@ -148,8 +151,6 @@ def _box_violation(code: ViolationCode, found: str) -> Violation:
     )
 
 
-def _named(error: MediaError, field: str, written: str) -> Violation:
+def _named(error: ValidationError, field: str, written: str) -> Finding:
     """The error with the path as the row gives it: findings are published, and hold no path of this machine."""
-    return Violation(
-        code=error.code, field=field, found=f"{written}: {error.found}", required=error.required, hint=error.hint
-    )
+    return error.finding.of_file(written, field=field)

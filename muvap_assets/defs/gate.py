@@ -17,10 +17,13 @@ from typing import Any
 
 import dagster as dg
 
+from muvap_assets.codes import Code, Severity
 from muvap_assets.defs import metadata
 from muvap_assets.defs.pages import Page, page_metadata
-from muvap_assets.errors import MuvapError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import MuvapError, StaleInputError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import Artifact
+from muvap_assets.legacy import old_finding
 from muvap_assets.progress import Progress, ProgressLog, format_seconds
 from muvap_assets.publish import CheckOutcome, Outcome, current_version, not_run
 
@@ -73,8 +76,8 @@ def gate(
         yield from _not_run(asset, declared, error, artifact)
         raise _build_failure(error, artifact) from error
     if outcome.published is None:
-        yield from (_result(asset, check, artifact.violations) for check in outcome.checks)
-        raise _failure(asset, context.partition_key, outcome.blocking, artifact.violations)
+        yield from (_result(asset, check, artifact.findings) for check in outcome.checks)
+        raise _failure(asset, context.partition_key, outcome.blocking, artifact.findings)
     published, seconds = outcome.published, time.monotonic() - started
     context.log.info(
         f"{asset.to_user_string()} [{context.partition_key}]: version {published.version} "
@@ -85,7 +88,7 @@ def gate(
     yield dg.MaterializeResult(
         asset_key=asset,
         data_version=dg.DataVersion(published.version),
-        check_results=[_result(asset, check, artifact.violations) for check in outcome.checks],
+        check_results=[_result(asset, check, artifact.findings) for check in outcome.checks],
         metadata=page_metadata(
             describe(artifact, published.path, outcome.value), artifact, published, seconds, context.log
         ),
@@ -114,7 +117,7 @@ def _require_not_overtaken(
 
 def _result(asset: dg.AssetKey, outcome: CheckOutcome, file: Path | None = None) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.ERROR if outcome.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
-    found = metadata.cut(outcome.violations[0].message()) if outcome.violations else None
+    found = metadata.cut(outcome.findings[0].message()) if outcome.findings else None
     return dg.AssetCheckResult(
         asset_key=asset,
         check_name=outcome.name,
@@ -129,34 +132,34 @@ def _not_run(
     asset: dg.AssetKey, declared: Sequence[str], error: MuvapError, artifact: Artifact
 ) -> Iterator[dg.AssetCheckResult]:
     """Every check failed, and its page shows what the build found: there is no other page to show it on."""
-    found, file = (error.violations, artifact.violations) if isinstance(error, ValidationError) else ((), None)
+    found, file = (error.findings, artifact.findings) if isinstance(error, ValidationError) else ((), None)
     for name in declared:
         outcome = not_run(name, metadata.cut(str(error).splitlines()[0]))
-        yield _result(asset, replace(outcome, violations=(*outcome.violations, *found)), file)
+        yield _result(asset, replace(outcome, findings=(*outcome.findings, *found)), file)
 
 
 def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:
     if isinstance(error, ValidationError):
-        found = metadata.violations_table(error.violations, artifact.violations)
+        found = metadata.findings_table(error.findings, artifact.findings)
     else:
-        found = metadata.violations_table([_as_violation(error)])
+        found = metadata.findings_table([_as_finding(error)])
     lines = [metadata.cut(line) for line in str(error).splitlines()]
     return dg.Failure("\n".join(lines), metadata=found, allow_retries=False)
 
 
 def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome], file: Path) -> dg.Failure:
     names = ", ".join(check.name for check in blocking)
-    unique = list(dict.fromkeys(violation for check in blocking for violation in check.violations))
+    unique = list(dict.fromkeys(finding for check in blocking for finding in check.findings))
     lines = [f"{asset.to_user_string()} [{partition}]: failed {names}; nothing was published."]
-    lines.extend(f"  {metadata.cut(violation.message())}" for violation in unique[: metadata.TABLE_ROWS])
+    lines.extend(f"  {metadata.cut(finding.message())}" for finding in unique[: metadata.TABLE_ROWS])
     if len(unique) > metadata.TABLE_ROWS:
         lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more in {file}")
-    return dg.Failure("\n".join(lines), metadata=metadata.violations_table(unique, file), allow_retries=False)
+    return dg.Failure("\n".join(lines), metadata=metadata.findings_table(unique, file), allow_retries=False)
 
 
-def _as_violation(error: MuvapError) -> Violation:
-    return Violation(
-        code=ViolationCode.BUILD_FAILED,
+def _as_finding(error: MuvapError) -> Finding:
+    return old_finding(
+        code=Code.BUILD_FAILED,
         found=str(error),
         required="a build that ends",
         hint="See the message; nothing was published.",

@@ -22,7 +22,9 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.legacy import old_error
 from muvap_assets.media.sound import SoundFile
 from muvap_assets.media.sound_files import Float32, SoundChoice, SoundNote, audio_error, refuse_missing
 from muvap_assets.media.soundtrack import Gap, SoundSource, lead_samples
@@ -41,12 +43,12 @@ MAX_PEAK = 16.0
 """Floating-point sound may exceed full scale, which is 1; a peak beyond this is that of integers that were only cast."""
 
 
-def scale_fault(path: str, peak: float) -> MediaError | None:
+def scale_fault(path: str, peak: float) -> ValidationError | None:
     """The error for samples of another scale, if they are: clipped to 16 bits they would be a square wave."""
     if peak <= MAX_PEAK:
         return None
-    return MediaError(
-        ViolationCode.AUDIO_SCALE,
+    return old_error(
+        Code.AUDIO_SCALE,
         path,
         found=f"samples of up to {peak:,.0f}",
         required=f"floating-point samples of full scale 1, none above {MAX_PEAK:g}",
@@ -112,7 +114,7 @@ class Recording:
         choice: a stream and a channel of it.
 
     Raises:
-        MediaError: AUDIO_MISSING, AUDIO_EMPTY, AUDIO_UNREADABLE, AUDIO_UNSUPPORTED, AUDIO_STREAM, AUDIO_CHANNELS, or
+        ValidationError: AUDIO_MISSING, AUDIO_EMPTY, AUDIO_UNREADABLE, AUDIO_UNSUPPORTED, AUDIO_STREAM, AUDIO_CHANNELS, or
             AUDIO_RATE_INVALID where a NumPy waveform comes without a rate, a rate is out of range, or ``npy_rate_hz``
             contradicts the file's own; of a video also VIDEO_UNREADABLE.
     """
@@ -145,7 +147,7 @@ class Recording:
         """The recording as it is: float32 [n, channels], in blocks of bounded size; full scale is one.
 
         Raises:
-            MediaError: AUDIO_UNREADABLE where decoding fails on the way.
+            ValidationError: AUDIO_UNREADABLE where decoding fails on the way.
         """
         decoded = 0
         if self._placed is None:
@@ -157,7 +159,7 @@ class Recording:
             yield block
         if stopped := (self._placed or self.file).stopped:
             raise audio_error(
-                ViolationCode.AUDIO_UNREADABLE,
+                Code.AUDIO_UNREADABLE,
                 self.path,
                 found=f"decoding failed after {decoded} frames ({stopped})",
                 required="sound that decodes to its end",
@@ -208,7 +210,7 @@ def probe_audio(
     """Decode a recording once and say what it is; arguments as for :class:`Recording`.
 
     Raises:
-        MediaError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
+        ValidationError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
             counted and not an error here.
     """
     frames = non_finite = 0
@@ -260,7 +262,7 @@ def mono_16k_blocks(
     16 kHz mono passes untouched. With ``stop_sample`` the first so many samples only, the same ones, and decoding stops there.
 
     Raises:
-        MediaError: see :class:`Recording` and :func:`mono_blocks`.
+        ValidationError: see :class:`Recording` and :func:`mono_blocks`.
     """
     with Recording(path, npy_rate_hz, from_video, choice) as source:
         resampled = resampled_blocks(mono_blocks(source.blocks(), path), source.rate_hz)
@@ -271,7 +273,7 @@ def mono_blocks(blocks: Iterator[Float32], path: Path) -> Generator[Float32]:
     """The mean over channels, float32 [n], of float32 [n, channels].
 
     Raises:
-        MediaError: AUDIO_NON_FINITE, with how many values of the whole recording are: the rest is decoded to count them.
+        ValidationError: AUDIO_NON_FINITE, with how many values of the whole recording are: the rest is decoded to count them.
     """
     values = 0
     for block in blocks:
@@ -315,12 +317,12 @@ def checked_samples_16k(path: Path, frames: int, rate_hz: int) -> int:
     """:func:`samples_16k` of a recording that has to have some.
 
     Raises:
-        MediaError: AUDIO_EMPTY.
+        ValidationError: AUDIO_EMPTY.
     """
     samples = samples_16k(frames, rate_hz)
     if not samples:
         raise audio_error(
-            ViolationCode.AUDIO_EMPTY,
+            Code.AUDIO_EMPTY,
             path,
             found=f"{frames} frames at {rate_hz} Hz",
             required="at least one sample at 16 kHz",
@@ -335,7 +337,7 @@ def to_int16(samples: Float32) -> tuple[npt.NDArray[np.int16], int]:
     Full scale is 32768, half rounds to even: a 16-bit source at 16 kHz, mono, comes out as it went in.
 
     Raises:
-        MediaError: AUDIO_NON_FINITE; a cast would turn such a sample into just any number.
+        ValidationError: AUDIO_NON_FINITE; a cast would turn such a sample into just any number.
     """
     non_finite = count_non_finite(samples)
     if non_finite:
@@ -352,10 +354,10 @@ def count_non_finite(values: Float32) -> int:
     return values.size - int(np.count_nonzero(np.isfinite(values)))
 
 
-def non_finite_error(where: str, non_finite: int, values: int) -> MediaError:
+def non_finite_error(where: str, non_finite: int, values: int) -> ValidationError:
     """The error about samples of which some are NaN or infinite."""
-    return MediaError(
-        ViolationCode.AUDIO_NON_FINITE,
+    return old_error(
+        Code.AUDIO_NON_FINITE,
         where,
         found=f"{non_finite} of {values} values are NaN, infinite or beyond float32",
         required="finite samples",

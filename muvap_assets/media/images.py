@@ -19,7 +19,9 @@ import numpy as np
 import PIL
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.legacy import old_error
 
 PROBE = f"image 2, pillow {PIL.__version__}"
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
@@ -47,7 +49,7 @@ def read_image(path: Path) -> Image.Image:
     """The picture as displayed, mode RGB.
 
     Raises:
-        MediaError: it is no picture, is damaged or cut short, holds several frames, or is over :data:`MAX_PIXELS`.
+        ValidationError: it is no picture, is damaged or cut short, holds several frames, or is over :data:`MAX_PIXELS`.
     """
     return _read(path)[0]
 
@@ -61,13 +63,13 @@ def _read(path: Path) -> tuple[Image.Image, bytes]:
             opened.load()
             ImageOps.exif_transpose(opened, in_place=True)  # a copy would be held twice
             return _opaque(opened), opened.info.get("icc_profile") or b""
-    except (MediaError, MemoryError):
+    except (ValidationError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
         raise _too_large(path, str(error)) from error
     except UnidentifiedImageError as error:  # its own text names the open file as Python prints it
         raise _error(
-            ViolationCode.IMAGE_UNREADABLE,
+            Code.IMAGE_UNREADABLE,
             path,
             found=f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
             required="one whole picture that Pillow reads",
@@ -75,7 +77,7 @@ def _read(path: Path) -> tuple[Image.Image, bytes]:
         ) from error
     except Exception as error:  # Pillow's parsers raise whatever a damaged file makes them stumble over
         raise _error(
-            ViolationCode.IMAGE_UNREADABLE,
+            Code.IMAGE_UNREADABLE,
             path,
             found=f"it does not decode ({type(error).__name__}: {str(error).replace(str(path), path.name)})",
             required="one whole picture that Pillow reads",
@@ -106,7 +108,7 @@ def count_image(path: Path) -> ImageFacts:
     """Decode a picture for its size, and look at its ICC profile.
 
     Raises:
-        MediaError: as :func:`read_image`.
+        ValidationError: as :func:`read_image`.
     """
     image, profile = _read(path)
     return ImageFacts(width=image.width, height=image.height, colour=_foreign_profile(profile) if profile else "")
@@ -142,7 +144,7 @@ def _require_plain(image: Image.Image, path: Path) -> None:
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":
         raise _error(
-            ViolationCode.IMAGE_MULTI_FRAME,
+            Code.IMAGE_MULTI_FRAME,
             path,
             found=f"it holds {frames} frames ({image.format})",
             required="a single picture",
@@ -186,9 +188,9 @@ def _composited(layer: Image.Image) -> Image.Image:
     return opaque
 
 
-def _too_large(path: Path, found: str) -> MediaError:
+def _too_large(path: Path, found: str) -> ValidationError:
     return _error(
-        ViolationCode.IMAGE_TOO_LARGE,
+        Code.IMAGE_TOO_LARGE,
         path,
         found=found,
         required=f"at most {MAX_PIXELS} pixels, {MAX_SIDE} a side",
@@ -196,5 +198,5 @@ def _too_large(path: Path, found: str) -> MediaError:
     )
 
 
-def _error(code: ViolationCode, path: Path, **finding: Any) -> MediaError:
-    return MediaError(code, str(path), **finding)
+def _error(code: Code, path: Path, **finding: Any) -> ValidationError:
+    return old_error(code, str(path), **finding)

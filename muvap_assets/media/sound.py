@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
 from muvap_assets.media.sound_arrays import NumpySound
 from muvap_assets.media.sound_files import (
     Chunk,
@@ -49,7 +49,7 @@ class SoundFile:
             channel of several; empty where the file is meant as it is.
 
     Raises:
-        MediaError: it cannot be opened, has no sound, a rate out of range, not the stream or channel that is chosen, a
+        ValidationError: it cannot be opened, has no sound, a rate out of range, not the stream or channel that is chosen, a
             declared length that its bytes contradict, or ``npy_rate_hz`` contradicts its own rate.
     """
 
@@ -96,7 +96,7 @@ class SoundFile:
         if channel is not None:
             if channel >= self.channels:
                 raise audio_error(
-                    ViolationCode.AUDIO_CHANNELS,
+                    Code.AUDIO_CHANNELS,
                     self.path,
                     found=f"{self.channels} channel{'s' * (self.channels != 1)}, and channel {channel} chosen",
                     required=f"a channel from 0 to {self.channels - 1}",
@@ -154,7 +154,7 @@ def _checked_rate(path: Path, rate_hz: int | None, declared_hz: int | None) -> i
     else:
         return rate_hz
     required = f"one rate between {MIN_RATE_HZ} and {MAX_RATE_HZ} Hz"
-    raise audio_error(ViolationCode.AUDIO_RATE_INVALID, path, found=found, required=required, hint=hint)
+    raise audio_error(Code.AUDIO_RATE_INVALID, path, found=found, required=required, hint=hint)
 
 
 class _WavSound(NativeSound):
@@ -167,7 +167,7 @@ class _WavSound(NativeSound):
             self.header = header = read_wav_header(opened.read, opened.size, opened.start)
         except WavError as error:
             raise audio_error(
-                ViolationCode.AUDIO_UNREADABLE,
+                Code.AUDIO_UNREADABLE,
                 path,
                 found=str(error),
                 required="a WAV whose header agrees with its bytes",
@@ -175,7 +175,7 @@ class _WavSound(NativeSound):
             ) from None
         if header.promised_frames is not None:
             self.note(
-                ViolationCode.AUDIO_STOPPED,
+                Code.AUDIO_STOPPED,
                 found=f"the header promises {header.promised_frames:,} frames, the file holds {header.frames:,}",
                 required="a file as long as its header says",
                 hint="All frames that are there are used; copy it again if it was cut short.",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
 from muvap_assets.media.npy import NpyError, NpyHeader, read_npy_header
 from muvap_assets.media.sound_files import (
     REPLACE_HINT,
@@ -73,7 +73,7 @@ def _npy_header(path: Path) -> tuple[NpyHeader, int]:
         unreadable_audio(path, fault)
     shape = header.shape
     if 0 in shape:
-        raise audio_error(ViolationCode.AUDIO_EMPTY, path, found=f"a NumPy array of shape {shape}", hint=REPLACE_HINT)
+        raise audio_error(Code.AUDIO_EMPTY, path, found=f"a NumPy array of shape {shape}", hint=REPLACE_HINT)
     if len(shape) == 1:
         return header, 1
     if len(shape) != 2 or sum(side <= MAX_NPY_CHANNELS for side in shape) != 1:

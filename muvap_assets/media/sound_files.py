@@ -14,7 +14,9 @@ from typing import NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.legacy import old_error
 
 Float32: TypeAlias = npt.NDArray[np.float32]
 Chunk: TypeAlias = tuple[Fraction | None, Float32]
@@ -75,7 +77,7 @@ def stream_name(text: str) -> str | None:
 
 
 class SoundNote(NamedTuple):
-    """What is odd about a file's sound without keeping it from being used; ``code`` is a ``ViolationCode``."""
+    """What is odd about a file's sound without keeping it from being used; ``code`` is a ``Code``."""
 
     code: str
     found: str
@@ -103,7 +105,7 @@ class NativeSound:
         self.path, self.stopped, self.track = path, "", ""
         self.notes: list[SoundNote] = []
 
-    def note(self, code: ViolationCode, *, found: str, required: str, hint: str) -> None:
+    def note(self, code: Code, *, found: str, required: str, hint: str) -> None:
         """Add to ``notes``."""
         self.notes.append(SoundNote(str(code), found, required, hint))
 
@@ -115,9 +117,9 @@ class NativeSound:
         """Close what was opened."""
 
 
-def audio_error(code: ViolationCode, path: Path, *, found: str, required: str = _REQUIRED, hint: str) -> MediaError:
+def audio_error(code: Code, path: Path, *, found: str, required: str = _REQUIRED, hint: str) -> ValidationError:
     """An error about one recording."""
-    return MediaError(code, str(path), found=found, required=required, hint=hint)
+    return old_error(code, str(path), found=found, required=required, hint=hint)
 
 
 class OpenedFile:
@@ -128,7 +130,7 @@ class OpenedFile:
             self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for ever
         except FileNotFoundError:
             raise audio_error(
-                ViolationCode.AUDIO_MISSING,
+                Code.AUDIO_MISSING,
                 path,
                 found="no such file",
                 hint="Correct audio_path, or put the file there.",
@@ -151,7 +153,7 @@ class OpenedFile:
         except OSError as error:
             unreadable_audio(path, f"it cannot be read ({error.strerror})")
         if not head:
-            raise audio_error(ViolationCode.AUDIO_EMPTY, path, found="a file of 0 bytes", hint=REPLACE_HINT)
+            raise audio_error(Code.AUDIO_EMPTY, path, found="a file of 0 bytes", hint=REPLACE_HINT)
         after = head
         for _ in range(_MAX_TAGS):
             if not after.startswith(b"ID3") or len(after) <= 10:
@@ -178,7 +180,7 @@ def refuse_missing(path: Path) -> None:
     """Look whether a file can be opened at all.
 
     Raises:
-        MediaError: AUDIO_MISSING, AUDIO_EMPTY, or AUDIO_UNREADABLE where it is no regular file.
+        ValidationError: AUDIO_MISSING, AUDIO_EMPTY, or AUDIO_UNREADABLE where it is no regular file.
     """
     OpenedFile(path).close()
 
@@ -198,7 +200,7 @@ def refuse_lossy(path: Path, kind: str) -> None:
     """Refuse what is not one of :data:`LOSSLESS`, or has the name of another kind.
 
     Raises:
-        MediaError: AUDIO_UNSUPPORTED.
+        ValidationError: AUDIO_UNSUPPORTED.
     """
     claimed = _SUFFIXES.get(path.suffix.lower())
     found = f"{kind} in a {path.suffix} file" if claimed else kind
@@ -208,10 +210,10 @@ def refuse_lossy(path: Path, kind: str) -> None:
         unsupported_audio(path, found, "Rename it to what it is.")
 
 
-def no_such_stream(path: Path, chosen: str, found: str) -> MediaError:
+def no_such_stream(path: Path, chosen: str, found: str) -> ValidationError:
     """The error about a chosen stream that is not among ``found``."""
     return audio_error(
-        ViolationCode.AUDIO_STREAM,
+        Code.AUDIO_STREAM,
         path,
         found=f"{found}; {chosen!r} is chosen",
         required=STREAM_RULE,
@@ -221,9 +223,9 @@ def no_such_stream(path: Path, chosen: str, found: str) -> MediaError:
 
 def unreadable_audio(path: Path, found: str) -> NoReturn:
     """Raise AUDIO_UNREADABLE."""
-    raise audio_error(ViolationCode.AUDIO_UNREADABLE, path, found=found, hint=REPLACE_HINT) from None
+    raise audio_error(Code.AUDIO_UNREADABLE, path, found=found, hint=REPLACE_HINT) from None
 
 
 def unsupported_audio(path: Path, found: str, hint: str = CONVERT_HINT) -> NoReturn:
     """Raise AUDIO_UNSUPPORTED."""
-    raise audio_error(ViolationCode.AUDIO_UNSUPPORTED, path, found=found, hint=hint) from None
+    raise audio_error(Code.AUDIO_UNSUPPORTED, path, found=found, hint=hint) from None

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
 from muvap_assets.media.sound_files import (
     CONVERT_HINT,
     UNKNOWN_FORMAT,
@@ -38,7 +38,7 @@ class FfmpegSound(NativeSound):
     def __init__(self, path: Path, kind: str, choice: SoundChoice, *, lossless_only: bool) -> None:
         super().__init__(path)
         self._kind = kind
-        self._container = open_container(path, ViolationCode.AUDIO_UNREADABLE)
+        self._container = open_container(path, Code.AUDIO_UNREADABLE)
         try:
             self._open(choice.stream, lossless_only)
         except BaseException:
@@ -53,7 +53,7 @@ class FfmpegSound(NativeSound):
         context = self._stream.codec_context
         if context is None:
             raise audio_error(
-                ViolationCode.AUDIO_EMPTY,
+                Code.AUDIO_EMPTY,
                 self.path,
                 found="sound of a kind that ffmpeg does not decode",
                 required="at least one sample",
@@ -79,7 +79,7 @@ class FfmpegSound(NativeSound):
         reason = self.stopped
         damaged = self._promised or self._kind.startswith(UNKNOWN_FORMAT)  # ffmpeg also goes by a name's suffix
         raise audio_error(
-            ViolationCode.AUDIO_UNREADABLE if damaged else ViolationCode.AUDIO_EMPTY,
+            Code.AUDIO_UNREADABLE if damaged else Code.AUDIO_EMPTY,
             self.path,
             found=f"no sample decodes{f' ({reason})' if reason else ''}",
             required="at least one sample",
@@ -102,7 +102,7 @@ class FfmpegSound(NativeSound):
 
         if not streams:
             raise audio_error(
-                ViolationCode.AUDIO_MISSING,
+                Code.AUDIO_MISSING,
                 self.path,
                 found="it has no audio stream",
                 required="an audio stream",
@@ -122,7 +122,7 @@ class FfmpegSound(NativeSound):
         number = list(streams).index(chosen)
         if len(candidates) > 1:
             self.note(
-                ViolationCode.AUDIO_STREAM,
+                Code.AUDIO_STREAM,
                 found=f"{len(candidates)} audio streams{f' of language {wanted}' if wanted else ''}: {_listed(streams)}",
                 required="one, or a choice",
                 hint=f"Stream {number} was used; choose by audio_stream, a number or a language, to say so.",
@@ -183,7 +183,7 @@ class FfmpegSound(NativeSound):
             self.stopped = f"the file ends, of {self._promised} promised"
         if not self.stopped and any(self._info[18:]) and digest.digest() != self._info[18:]:
             self.note(
-                ViolationCode.AUDIO_MD5,
+                Code.AUDIO_MD5,
                 found=f"decoded samples of MD5 {digest.hexdigest()}",
                 required=f"{self._info[18:].hex()}, as the header says",
                 hint="Copy it again if it should be whole; an encoder may also have written the wrong digest.",

@@ -25,7 +25,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.legacy import old_error
 from muvap_assets.media.sound import SoundFile
 from muvap_assets.media.sound_files import SoundChoice, SoundNote, audio_error
 
@@ -92,7 +93,7 @@ class SoundSource:
     """The open sound of a file, or what of it is chosen. Use as a context manager; :meth:`blocks` may be called once.
 
     Raises:
-        MediaError: as :class:`SoundFile`, or a channel layout without a rule.
+        ValidationError: as :class:`SoundFile`, or a channel layout without a rule.
     """
 
     def __init__(self, path: Path, choice: SoundChoice | None = None, declared_hz: int | None = None) -> None:
@@ -113,7 +114,7 @@ class SoundSource:
         first = next(chunks, None)
         if first is None:
             raise audio_error(
-                ViolationCode.AUDIO_EMPTY,
+                Code.AUDIO_EMPTY,
                 self.path,
                 found="no sample decodes",
                 required="at least one sample",
@@ -160,7 +161,7 @@ def count_sound(path: Path, choice: SoundChoice | None = None) -> SoundFacts:
     """Decode the whole sound of a file, or what of it is chosen, and count.
 
     Raises:
-        MediaError: as :class:`SoundSource`.
+        ValidationError: as :class:`SoundSource`.
     """
     samples, non_finite, peak = 0, 0, 0.0
     with SoundSource(path, choice) as source:
@@ -216,14 +217,14 @@ def downmix_matrix(names: Sequence[str], path: Path) -> NDArray[np.float32] | No
     """float32 [2, channels], or ``None`` where mono is doubled or stereo kept.
 
     Raises:
-        MediaError: more than two channels of which one has no place in the rule.
+        ValidationError: more than two channels of which one has no place in the rule.
     """
     if len(names) <= 2:
         return None
     unknown = sorted({name for name in names if name not in _DOWNMIX})
     if unknown:
-        raise MediaError(
-            ViolationCode.AUDIO_CHANNELS,
+        raise old_error(
+            Code.AUDIO_CHANNELS,
             str(path),
             found=f"{len(names)} channels, of which {unknown} have no stated place",
             required=f"mono, stereo, or channels out of {sorted(_DOWNMIX)}",

@@ -24,7 +24,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.legacy import old_error
 
 PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
 MAX_PIXELS = 36_000_000
@@ -134,13 +136,13 @@ class VideoSource:
     """An open video file. Use as a context manager; :meth:`frames` may be called once.
 
     Raises:
-        MediaError: the file cannot be opened, or holds no video stream.
+        ValidationError: the file cannot be opened, or holds no video stream.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stopped = ""
-        self._container = open_container(path, ViolationCode.VIDEO_UNREADABLE)
+        self._container = open_container(path, Code.VIDEO_UNREADABLE)
         from av.stream import Disposition
 
         streams = [
@@ -148,7 +150,7 @@ class VideoSource:
         ]
         if not streams:
             self._container.close()
-            raise unreadable(path, ViolationCode.VIDEO_UNREADABLE, "it has no video stream", "a video stream")
+            raise unreadable(path, Code.VIDEO_UNREADABLE, "it has no video stream", "a video stream")
         self._stream = streams[0]
         self._bound_frames()
         self.rate: Fraction | None = self._stream.average_rate or self._stream.guessed_rate
@@ -166,11 +168,11 @@ class VideoSource:
         if context is None:
             self._container.close()
             found = "its video is of a kind ffmpeg does not decode"
-            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, "a video stream")
+            raise unreadable(self.path, Code.VIDEO_UNREADABLE, found, "a video stream")
         if context.width * context.height > MAX_PIXELS:
             self._container.close()
             found = f"frames of {context.width}x{context.height}"
-            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, f"at most {MAX_PIXELS} pixels")
+            raise unreadable(self.path, Code.VIDEO_UNREADABLE, found, f"at most {MAX_PIXELS} pixels")
         context.options = {**context.options, "max_pixels": str(MAX_PIXELS)}
 
     def __enter__(self) -> Self:
@@ -188,7 +190,7 @@ class VideoSource:
             fps: a constant rate that overrides the file's timestamps: frame i is then shown from i / fps.
 
         Raises:
-            MediaError: timestamps run backwards or are missing without a declared rate, or the first frame is damaged.
+            ValidationError: timestamps run backwards or are missing without a declared rate, or the first frame is damaged.
         """
         held: VideoFrame | None = None
         for index, (start, stop, raw, orientation) in enumerate(self._timed(fps)):
@@ -197,7 +199,7 @@ class VideoSource:
             held = VideoFrame(index, start, stop, orientation, raw)
         if held is None:
             found = f"no frame decodes{f' ({self.stopped})' if self.stopped else ''}"
-            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, "at least one frame")
+            raise unreadable(self.path, Code.VIDEO_UNREADABLE, found, "at least one frame")
         yield held
 
     def _timed(self, fps: Fraction | None) -> Iterator[tuple[Fraction, Fraction, Any, Orientation]]:
@@ -213,8 +215,8 @@ class VideoSource:
                 continue
             start = snapped(seconds - self.first_sec, grid, tick)
             if start < previous:
-                raise MediaError(
-                    ViolationCode.VIDEO_TIMESTAMPS,
+                raise old_error(
+                    Code.VIDEO_TIMESTAMPS,
                     str(self.path),
                     found=f"frame {index} has timestamp {float(start):.3f} s after one of {float(previous):.3f} s",
                     required="timestamps do not run backwards",
@@ -227,8 +229,8 @@ class VideoSource:
         if raw.pts is not None and raw.time_base:
             return raw.pts * raw.time_base, raw.time_base
         if self.rate is None:
-            raise MediaError(
-                ViolationCode.VIDEO_TIMESTAMPS,
+            raise old_error(
+                Code.VIDEO_TIMESTAMPS,
                 str(self.path),
                 found=f"frame {index} has no timestamp and the stream declares no rate",
                 required="timestamps or a rate",
@@ -263,7 +265,7 @@ def count_video(path: Path) -> VideoFacts:
     """Decode a whole file and count.
 
     Raises:
-        MediaError: as :class:`VideoSource` and :meth:`VideoSource.frames`.
+        ValidationError: as :class:`VideoSource` and :meth:`VideoSource.frames`.
     """
     with VideoSource(path) as source:
         last = first = next(frames := source.frames())
@@ -301,11 +303,11 @@ def snapped(seconds: Fraction, rate: Fraction | None, tick: Fraction) -> Fractio
     return nearest if abs(nearest - seconds) < tick else seconds
 
 
-def open_container(path: Path, code: ViolationCode) -> Any:
+def open_container(path: Path, code: Code) -> Any:
     """An open PyAV input container.
 
     Raises:
-        MediaError: with ``code``, where it is missing or ffmpeg does not know it.
+        ValidationError: with ``code``, where it is missing or ffmpeg does not know it.
     """
     import av
 
@@ -316,9 +318,9 @@ def open_container(path: Path, code: ViolationCode) -> Any:
         raise unreadable(path, code, found, "a file that ffmpeg reads") from error
 
 
-def unreadable(path: Path, code: ViolationCode, found: str, required: str) -> MediaError:
+def unreadable(path: Path, code: Code, found: str, required: str) -> ValidationError:
     """The error for a file that is not what it claims to be."""
-    return MediaError(code, str(path), found=found, required=required, hint="Replace the file, or drop its row.")
+    return old_error(code, str(path), found=found, required=required, hint="Replace the file, or drop its row.")
 
 
 def _header_end_sec(stream: Any, container: str) -> Fraction:

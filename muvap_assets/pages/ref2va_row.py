@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.errors import ConfigError
+from muvap_assets.legacy import old_format_error
 from muvap_assets.pages.document import (
     MAX_MEDIA_BYTES,
     Markup,
@@ -99,7 +100,7 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
             values: dict[str, Any] = shard.read_row_group(0, columns=names).to_pylist()[0]
         except (pa.ArrowException, OSError) as error:
             reason = str(error).partition("\n")[0]
-            raise FormatError(
+            raise old_format_error(
                 f"{path}: not readable ({reason}); required: the shard as it was published. Run `muvap verify`."
             ) from error
     video, audio = (tensor_of(values, name) for name in _LATENTS)
@@ -111,7 +112,9 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
     )
     for what, found, required in promised:
         if found != required:
-            raise FormatError(f"{path}: {what} {found}; required: {required}, as the index says. Run `muvap verify`.")
+            raise old_format_error(
+                f"{path}: {what} {found}; required: {required}, as the index says. Run `muvap verify`."
+            )
     if 3 * video[0].size + audio.size > MAX_MEDIA_BYTES:
         raise ConfigError(
             f"{indexed.id}: its pictures are {3 * video[0].size + audio.size:,} bytes; required: at most "

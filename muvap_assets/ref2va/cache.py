@@ -18,14 +18,17 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
-from muvap_assets.errors import FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import CURRENT
+from muvap_assets.legacy import old_dataset_error, old_format_error
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.file_info import file_info_bytes, read_file_info, write_file_info
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, read_index_file, write_index_file
 from muvap_assets.ref2va.shard_scan import Watch, each_path, mixture, read_shard_row, scan_shards
-from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
+from muvap_assets.ref2va.shard_tree import check_root, finding, read_tree
 from muvap_assets.storage.files import read_lossy_json, replacing
 
 CACHE_FOLDER = "map_style_cache"
@@ -46,7 +49,7 @@ class Depth(Enum):
 class IndexVerdict:
     """What a verification found. The shards in ``read`` were hashed, ``unchanged`` taken for unchanged by size and time."""
 
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     shards: int
     total_bytes: int
     read: tuple[str, ...]
@@ -74,7 +77,7 @@ def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None
 
     Raises:
         ValidationError: see :func:`scan_shards`; the old index is left as it is.
-        FormatError: no dataset can be there (:class:`DatasetError`), or nothing can be written there.
+        FormatError: no dataset can be there (:class:`FormatError`), or nothing can be written there.
     """
     _require_dataset(root)
     index = scan_shards(root, workers=workers, watch=watch)
@@ -89,7 +92,7 @@ def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        raise FormatError(
+        raise old_format_error(
             f"{root}: its index cannot be written ({error.strerror}), required is a place that may be written once. Run "
             "`muvap index rebuild` where it may, by the path the trainer will use."
         ) from error
@@ -102,7 +105,7 @@ def open_index(root: Path, *, require_existing: bool = False) -> DatasetIndex:
     A missing index is built, unless ``require_existing``. One that does not fit is never repaired in silence.
 
     Raises:
-        DatasetError: there is no such folder, or it is the one that holds a dataset's versions.
+        FormatError: there is no such folder, or it is the one that holds a dataset's versions.
         ValidationError: the index is missing though required, damaged, planted, of another place, or not what lies there.
     """
     _require_dataset(root)
@@ -110,8 +113,8 @@ def open_index(root: Path, *, require_existing: bool = False) -> DatasetIndex:
     if missing and not require_existing:
         return rebuild_index(root)
     verdict = verify_index(root, depth=Depth.LISTING)
-    if verdict.violations:
-        raise ValidationError(f"index of {root}", verdict.violations)
+    if verdict.findings:
+        raise ValidationError(verdict.findings, f"index of {root}")
     return read_index(root)
 
 
@@ -124,8 +127,8 @@ def _require_dataset(root: Path) -> None:
         found, hint = "the folder of a dataset's versions", f"Open {current}."
     else:
         return
-    raise DatasetError(
-        ViolationCode.ROOT_UNUSABLE, str(root), found=found, required="the folder of a published dataset", hint=hint
+    raise old_dataset_error(
+        Code.ROOT_UNUSABLE, str(root), found=found, required="the folder of a published dataset", hint=hint
     )
 
 
@@ -133,7 +136,7 @@ def read_index(root: Path) -> DatasetIndex:
     """The index as it is written, not compared with anything.
 
     Raises:
-        DatasetError: it is missing or damaged.
+        FormatError: it is missing or damaged.
     """
     return read_index_file(root / INDEX_NAME)
 
@@ -157,35 +160,35 @@ def verify_index(
     """
     tree = read_tree(root)
     place = (place or root).resolve()
-    violations = [*check_root(place), *tree.violations]
+    findings = [*check_root(place), *tree.findings]
     missing = [name for name in (INDEX_NAME, PICKLE_NAME) if not (root / name).is_file()]
-    violations += [_no_index(root, name) for name in missing]
+    findings += [_no_index(root, name) for name in missing]
     index = None
     if INDEX_NAME not in missing:
         try:
             index = read_index(root)
-        except DatasetError as error:
-            violations.append(error.violation(INDEX_NAME))
+        except FormatError as error:
+            findings.append(error.finding.placed(source=INDEX_NAME))
     if index is None:
         return IndexVerdict(
-            violations=tuple(violations), shards=len(tree.shards), total_bytes=0, read=tree.shards, unchanged=0
+            findings=tuple(findings), shards=len(tree.shards), total_bytes=0, read=tree.shards, unchanged=0
         )
     if PICKLE_NAME not in missing:
-        violations += _compare_pickle(root, index, place)
-    violations += _compare_names(root, index, tree.shards)
+        findings += _compare_pickle(root, index, place)
+    findings += _compare_names(root, index, tree.shards)
     known = {row.path: row for row in index.rows}
     stamps = _read_stamps(root) if depth is Depth.CHANGED else {}
     doubtful = []
     for path in (path for path in tree.shards if path in known):
         status = (root / path).stat()
         if status.st_size != known[path].bytes:
-            violations.append(_changed(path, f"{status.st_size:,} bytes", f"{known[path].bytes:,}"))
+            findings.append(_changed(path, f"{status.st_size:,} bytes", f"{known[path].bytes:,}"))
         elif depth is Depth.FULL or (depth is Depth.CHANGED and stamps.get(path) != status.st_mtime_ns):
             doubtful.append(path)
     for found in each_path(lambda path: _compare_shard(root, known[path], index.format), doubtful, workers, watch):
-        violations += found
+        findings += found
     return IndexVerdict(
-        violations=tuple(violations),
+        findings=tuple(findings),
         shards=len(tree.shards),
         total_bytes=sum(row.bytes for row in index.rows),
         read=tuple(doubtful),
@@ -193,9 +196,9 @@ def verify_index(
     )
 
 
-def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Violation]:
+def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Finding]:
     result = read_shard_row(root, known.path)
-    if isinstance(result, Violation):
+    if isinstance(result, Finding):
         return [result]
     row, found = result
     if found is not format:
@@ -203,7 +206,7 @@ def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Violat
     if row.sha256 != known.sha256:
         return [
             finding(
-                ViolationCode.DIGEST_MISMATCH,
+                Code.DIGEST_MISMATCH,
                 known.path,
                 found=f"sha256 {row.sha256[:12]}...",
                 required=f"{known.sha256[:12]}... as published",
@@ -217,11 +220,11 @@ def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Violat
     ]
 
 
-def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> list[Violation]:
+def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> list[Finding]:
     listed, lying = {row.path for row in index.rows}, set(shards)
     found = [
         finding(
-            ViolationCode.SHARD_MISSING,
+            Code.SHARD_MISSING,
             path,
             found="it is not there",
             required="every shard the index lists",
@@ -231,7 +234,7 @@ def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> li
     ]
     return found + [
         finding(
-            ViolationCode.SHARD_STRAY,
+            Code.SHARD_STRAY,
             path,
             found="a shard the index does not list",
             required="exactly the indexed shards",
@@ -241,14 +244,14 @@ def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> li
     ]
 
 
-def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Violation]:
+def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Finding]:
     required = _absolute_paths(index, place)
     try:
         if (root / PICKLE_NAME).read_bytes() == file_info_bytes(required, [row.rows for row in index.rows]):
             return []
         files, counts = read_file_info(root / PICKLE_NAME)
-    except DatasetError as error:
-        return [error.violation(PICKLE_NAME)]
+    except FormatError as error:
+        return [error.finding.placed(source=PICKLE_NAME)]
     if counts != tuple(row.rows for row in index.rows):
         return [_invalid(root, PICKLE_NAME, f"row counts of {len(counts)} files that are not the index's")]
     if files == required:
@@ -257,7 +260,7 @@ def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Violat
     if other and files == tuple(f"{other}/{row.path}" for row in index.rows):
         return [
             finding(
-                ViolationCode.INDEX_MOVED,
+                Code.INDEX_MOVED,
                 PICKLE_NAME,
                 found=f"written for {other}",
                 required=f"{place}, where the dataset lies now",
@@ -272,9 +275,9 @@ def _absolute_paths(index: DatasetIndex, place: Path) -> tuple[str, ...]:
     return tuple(f"{real}/{row.path}" for row in index.rows)
 
 
-def _changed(path: str, found: str, required: str) -> Violation:
+def _changed(path: str, found: str, required: str) -> Finding:
     return finding(
-        ViolationCode.SHARD_CHANGED,
+        Code.SHARD_CHANGED,
         path,
         found=found,
         required=f"{required} by the index",
@@ -282,9 +285,9 @@ def _changed(path: str, found: str, required: str) -> Violation:
     )
 
 
-def _no_index(root: Path, name: str) -> Violation:
+def _no_index(root: Path, name: str) -> Finding:
     return finding(
-        ViolationCode.INDEX_MISSING,
+        Code.INDEX_MISSING,
         name,
         found="it is not there",
         required="an existing index",
@@ -292,9 +295,9 @@ def _no_index(root: Path, name: str) -> Violation:
     )
 
 
-def _invalid(root: Path, name: str, found: str) -> Violation:
+def _invalid(root: Path, name: str, found: str) -> Finding:
     return finding(
-        ViolationCode.INDEX_INVALID,
+        Code.INDEX_INVALID,
         name,
         found=found,
         required="the index of this dataset",

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import ConfigError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.ref2va.contract import CAPACITY_MULTIPLE
 from muvap_assets.ref2va.geometry import padded_length
 from muvap_assets.ref2va.index_rows import IndexedRow
@@ -118,11 +121,11 @@ def measured(lengths: Iterable[int], capacities: Capacities) -> Proposal:
     )
 
 
-def overlong(rows: Iterable[IndexedRow], limit: int) -> list[Violation]:
+def overlong(rows: Iterable[IndexedRow], limit: int) -> list[Finding]:
     """Every row whose presentation is longer than ``limit`` tokens."""
     return [
-        Violation(
-            code=ViolationCode.PRESENTATION_TOO_LONG,
+        old_finding(
+            code=Code.PRESENTATION_TOO_LONG,
             source=row.path,
             sample_id=row.id,
             found=f"{row.text_tokens} presentation tokens",
@@ -134,12 +137,12 @@ def overlong(rows: Iterable[IndexedRow], limit: int) -> list[Violation]:
     ]
 
 
-def oversized(rows: Sequence[IndexedRow], capacities: Capacities, num_frames: int | None = None) -> list[Violation]:
+def oversized(rows: Sequence[IndexedRow], capacities: Capacities, num_frames: int | None = None) -> list[Finding]:
     """Every row no capacity holds, with its length; ``num_frames`` as the dataset crops targets."""
     longest = capacities.values[-1]
     return [
-        Violation(
-            code=ViolationCode.CAPACITY_EXCEEDED,
+        old_finding(
+            code=Code.CAPACITY_EXCEEDED,
             source=row.path,
             sample_id=row.id,
             found=f"joint sequence of {length} rows",

@@ -20,7 +20,10 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding, old_format_error
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.capacities import Capacities, overlong, oversized
 from muvap_assets.ref2va.contract import (
@@ -216,12 +219,12 @@ class _Ref2VADataset(Dataset[Document]):
     def _opened(self) -> DatasetIndex:
         index = open_index(self.root, require_existing=self.settings.require_existing)
         if index.format is not self.format:
-            raise FormatError(
+            raise old_format_error(
                 f"{self.root}: it holds {index.format.schema_id}, required is {self.format.schema_id}. Open it with "
                 f"{_CLASS_NAMES[index.format]}."
             )
         if refused := _refused(index.rows, self.settings):
-            raise ValidationError(f"dataset {self.root}", refused)
+            raise ValidationError(refused, f"dataset {self.root}")
         return index
 
     def _check(self, row: IndexedRow, records: Sequence[Record]) -> None:
@@ -235,12 +238,12 @@ class _Ref2VADataset(Dataset[Document]):
                 ("references", record.references, row.references),
             ):
                 if found != required:
-                    raise FormatError(
+                    raise old_format_error(
                         f"{self.root / row.path}: {what} {found}, required is {required} by its bucket and the index. Run "
                         f"`muvap verify {self.root}`."
                     )
         if len(records) != 1:
-            raise FormatError(
+            raise old_format_error(
                 f"{self.root / row.path}: {len(records)} rows, required is one. Publish the dataset again."
             )
 
@@ -255,7 +258,7 @@ class PackedRef2VADataset(_Ref2VADataset):
 
     def _anchor(self, record: Record) -> torch.Tensor:
         if record.reference_noise_seed is None:
-            raise FormatError(
+            raise old_format_error(
                 f"row {record.id}: no reference_noise_seed, required in packed rows. Encode the row again."
             )
         return noised_rows(_tensor(record.visual_rows), record.references, record.reference_noise_seed)
@@ -273,15 +276,15 @@ class SFTRef2VADataset(_Ref2VADataset):
 _CLASS_NAMES = {each.format: each.__name__ for each in (PackedRef2VADataset, SFTRef2VADataset)}
 
 
-def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Violation]:
+def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Finding]:
     found = [] if settings.capacities is None else oversized(rows, settings.capacities, settings.crop_frames)
     found += overlong(rows, settings.max_presentation_tokens)
     frames = settings.crop_frames
     for row in rows:
         if frames is not None and row.num_frames < frames:
             found.append(
-                Violation(
-                    code=ViolationCode.TARGET_SHORT,
+                old_finding(
+                    code=Code.TARGET_SHORT,
                     source=row.path,
                     sample_id=row.id,
                     found=f"{row.num_frames} frames",

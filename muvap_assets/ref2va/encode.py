@@ -21,8 +21,11 @@ from typing import Any
 
 import numpy as np
 
+from muvap_assets.codes import Code
 from muvap_assets.disk import require_space
-from muvap_assets.errors import EncodeError, FormatError, MediaError, Violation, ViolationCode
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_error, old_finding
 from muvap_assets.ref2va.assembly import assembled, record_of
 from muvap_assets.ref2va.contract import (
     AUDIO_ROW_WIDTH,
@@ -82,11 +85,11 @@ class EncodedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeReport:
-    """What a run did. Every row given is in ``rows`` or has a violation that names it.
+    """What a run did. Every row given is in ``rows`` or has a finding that names it.
 
     Attributes:
         rows: in the order given.
-        violations: of the rows that do not stand.
+        findings: of the rows that do not stand.
         encoded: parts made, by stage.
         reused: parts found whole and not made again, by stage; rows that stood finished count all of theirs.
         corrupt: parts found damaged and made again.
@@ -96,7 +99,7 @@ class EncodeReport:
     """
 
     rows: tuple[EncodedRow, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     encoded: Mapping[Stage, int]
     reused: Mapping[Stage, int]
     corrupt: int
@@ -142,7 +145,7 @@ class _Run:
     store: RowStore
     options: EncodeOptions
     progress: Callable[[Progress], None] | None
-    violations: list[Violation] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     encoded: Counter[Stage] = field(default_factory=Counter)
     reused: Counter[Stage] = field(default_factory=Counter)
     done: int = 0
@@ -152,12 +155,12 @@ class _Run:
     def reject(self, row: RowInput, error: Exception) -> None:
         """Record why a row does not stand."""
         place: dict[str, Any] = {"row": row.row, "sample_id": row.sample_id, "source": self.options.source}
-        if isinstance(error, EncodeError | MediaError):
-            self.violations.append(error.violation(field=error.where, **place))
+        if isinstance(error, ValidationError):
+            self.findings.append(error.finding.placed(**place))
             return
-        self.violations.append(
-            Violation(
-                code=ViolationCode.ENCODE_FAILED,
+        self.findings.append(
+            old_finding(
+                code=Code.ENCODE_FAILED,
                 found=f"{type(error).__name__}: {error}",
                 required="a row that encodes without error",
                 hint="See the run's log; the other rows are not affected.",
@@ -208,7 +211,7 @@ def encode_rows(
     finished = {work.key for work in open_works if not work.failed and _finish(run, work)}
     return EncodeReport(
         rows=tuple(_encoded_row(run, work) for work in works if work.key in standing | finished),
-        violations=tuple(run.violations),
+        findings=tuple(run.findings),
         encoded=dict(run.encoded),
         reused=dict(run.reused),
         corrupt=store.corrupt,
@@ -217,19 +220,19 @@ def encode_rows(
 
 
 def _plan(run: _Run, row: RowInput) -> _Work | None:
-    """Tokens and keys of a row, or ``None`` with a violation."""
+    """Tokens and keys of a row, or ``None`` with a finding."""
     try:
         plan = run.encoder.plan_tokens(row.caption, [reference.presented for reference in row.references])
         limit = run.options.max_presentation_tokens
         if plan.total > limit:
-            raise EncodeError(
-                ViolationCode.PRESENTATION_TOO_LONG,
+            raise old_error(
+                Code.PRESENTATION_TOO_LONG,
                 "presentation",
                 found=describe_plan(plan),
                 required=f"at most {limit}; none is ever cut off",
                 hint="Shorten the caption, use fewer or smaller references, or raise max_presentation_tokens.",
             )
-    except EncodeError as error:
+    except ValidationError as error:
         run.reject(row, error)
         return None
     parts = {stage: part_key(stage, row, run.encoder.fingerprint) for stage in Stage}
@@ -310,8 +313,8 @@ def _encode_part(run: _Run, loaded: LoadedComponent, stage: Stage, work: _Work, 
         tensors = loaded.encode(stage, work.row, media, work.sequence_length)
         for name, values in tensors.items():
             if (found := non_finite(values)) is not None:
-                raise EncodeError(
-                    ViolationCode.TENSOR_NON_FINITE,
+                raise old_error(
+                    Code.TENSOR_NON_FINITE,
                     name,
                     found=f"{found} in stage {stage}",
                     required="finite values throughout",
@@ -341,18 +344,18 @@ def _finish(run: _Run, work: _Work) -> bool:
             write=lambda path: write_shard(path, [record], provenance),
             verify=partial(verify_row_file, declared=_declared(row)),
         )
-    except (EncodeError, FormatError) as error:
+    except ValidationError as error:
         run.reject(row, error)
         return False
-    run.violations += [_placed(run, row, violation) for violation in found]
+    run.findings += [_placed(run, row, finding) for finding in found]
     return not found
 
 
 def _part(run: _Run, work: _Work, stage: Stage) -> Tensors:
     tensors = run.store.read_part(stage, work.parts[stage])
     if tensors is None:
-        raise EncodeError(
-            ViolationCode.DIGEST_MISMATCH,
+        raise old_error(
+            Code.DIGEST_MISMATCH,
             f"part {stage}",
             found="it is gone or damaged since it was made",
             required="the part as it was stored",
@@ -372,10 +375,10 @@ def _no_audio() -> Tensors:
     }
 
 
-def _placed(run: _Run, row: RowInput, violation: Violation) -> Violation:
+def _placed(run: _Run, row: RowInput, finding: Finding) -> Finding:
     """A finding about a row's file, told as one about the manifest's row."""
-    values = violation.to_dict() | {"row": row.row, "sample_id": row.sample_id, "source": run.options.source}
-    return Violation.from_dict(values)
+    values = finding.to_dict() | {"row": row.row, "sample_id": row.sample_id, "source": run.options.source}
+    return Finding.from_dict(values)
 
 
 def _encoded_row(run: _Run, work: _Work) -> EncodedRow:

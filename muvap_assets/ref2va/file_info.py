@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from muvap_assets.errors import ViolationCode
-from muvap_assets.ref2va.shard_tree import DatasetError
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError
+from muvap_assets.legacy import old_dataset_error
 
 FileInfo = tuple[tuple[str, ...], tuple[int, ...]]
 _MEMO_PLACES = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
@@ -35,7 +36,7 @@ def read_file_info(path: Path) -> FileInfo:
     """The paths and row counts.
 
     Raises:
-        DatasetError: it is damaged, or holds anything but tuples and lists of strings and integers; nothing of it has run.
+        FormatError: it is damaged, or holds anything but tuples and lists of strings and integers; nothing of it has run.
     """
     try:
         with path.open("rb") as stream:
@@ -65,9 +66,9 @@ def _require_modest(stream: BinaryIO) -> None:
     stream.seek(0)
 
 
-def _refused(path: Path, found: str, hint: str = "Rebuild the") -> DatasetError:
-    return DatasetError(
-        ViolationCode.INDEX_INVALID,
+def _refused(path: Path, found: str, hint: str = "Rebuild the") -> FormatError:
+    return old_dataset_error(
+        Code.INDEX_INVALID,
         str(path),
         found=found,
         required="a tuple of paths and a tuple of row counts, and nothing else",

@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TypeVar
 
-from muvap_assets.errors import EncodeError, MediaError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import CODES, Finding, errors_of
+from muvap_assets.legacy import old_finding
 from muvap_assets.media.audio import scale_fault
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
@@ -31,11 +34,11 @@ class Findings:
     source: str
     row: int | None = None
     sample_id: str | None = None
-    found: list[Violation] = field(default_factory=list)
+    found: list[Finding] = field(default_factory=list)
 
     def add(
         self,
-        code: ViolationCode,
+        code: Code,
         where: str | None,
         *,
         found: str,
@@ -45,7 +48,7 @@ class Findings:
     ) -> None:
         """One finding about the field ``where``."""
         self.found.append(
-            Violation(
+            old_finding(
                 code=code,
                 found=found,
                 required=required,
@@ -58,21 +61,21 @@ class Findings:
             )
         )
 
-    def warn(self, code: ViolationCode, where: str | None, *, found: str, required: str, hint: str) -> None:
+    def warn(self, code: Code, where: str | None, *, found: str, required: str, hint: str) -> None:
         """One finding that does not keep the row out."""
         self.add(code, where, found=found, required=required, hint=hint, severity=Severity.WARNING)
 
     def attempt(self, where: str, count: Callable[[], F]) -> F | None:
-        """The result of ``count``, or ``None`` with its ``MediaError`` as a finding."""
+        """The result of ``count``, or ``None`` with its ``ValidationError`` as a finding."""
         try:
             return count()
-        except MediaError as error:
+        except ValidationError as error:
             self.found.append(self.placed(error, where))
             return None
 
-    def placed(self, error: MediaError | EncodeError, where: str) -> Violation:
+    def placed(self, error: ValidationError, where: str) -> Finding:
         """An error as a finding about the field ``where``."""
-        return error.violation(field=where, row=self.row, sample_id=self.sample_id, source=self.source)
+        return error.finding.placed(field=where, row=self.row, sample_id=self.sample_id, source=self.source)
 
     @property
     def clean(self) -> bool:
@@ -101,7 +104,7 @@ def check_video(findings: Findings, where: str, facts: VideoFacts, fps: Fraction
         _check_missing(findings, where, facts)
     if facts.pixel_aspect != 1:
         findings.warn(
-            ViolationCode.VIDEO_PIXEL_ASPECT,
+            Code.VIDEO_PIXEL_ASPECT,
             where,
             found=f"pixels of aspect {facts.pixel_aspect}",
             required="square pixels",
@@ -109,7 +112,7 @@ def check_video(findings: Findings, where: str, facts: VideoFacts, fps: Fraction
         )
     if facts.interlaced_frames:
         findings.warn(
-            ViolationCode.VIDEO_INTERLACED,
+            Code.VIDEO_INTERLACED,
             where,
             found=f"{facts.interlaced_frames} of {facts.frames} frames are interlaced",
             required="progressive frames",
@@ -131,7 +134,7 @@ def _check_missing(findings: Findings, where: str, facts: VideoFacts) -> None:
     limit = max(MAX_MISSING_PICTURE_SHARE * (facts.duration_sec + missing), MAX_MISSING_PICTURE_SEC)
     refused = not facts.stopped and missing > limit
     findings.add(
-        ViolationCode.VIDEO_STOPPED,
+        Code.VIDEO_STOPPED,
         where,
         found=f"{facts.frames} frames decode{f', then {facts.stopped}' if facts.stopped else ''}; {promised}",
         required=f"at most {float(limit):.3f} s missing" if refused else "a file that decodes to its end",
@@ -146,7 +149,7 @@ def warn_of_colour(findings: Findings, where: str, colour: str) -> None:
     """The warning about colours that are shown wrongly where they are taken for sRGB; none where ``colour`` is empty."""
     if colour:
         findings.warn(
-            ViolationCode.COLOUR_UNCONVERTED,
+            Code.COLOUR_UNCONVERTED,
             where,
             found=colour,
             required="sRGB pictures, and video of standard dynamic range",
@@ -159,7 +162,7 @@ def warn_of_own_sound(findings: Findings, where: str, video: VideoFacts, sound: 
     offset = sound.first_sec - video.first_sec
     if abs(offset) > Fraction(1, FPS):
         findings.warn(
-            ViolationCode.AUDIO_OFFSET,
+            Code.AUDIO_OFFSET,
             where,
             found=f"the sound starts {float(offset):+.3f} s from the first frame",
             required="within one frame",
@@ -168,7 +171,7 @@ def warn_of_own_sound(findings: Findings, where: str, video: VideoFacts, sound: 
     longer = offset + Fraction(sound.samples, sound.rate_hz) - video.duration_sec
     if longer > MAX_MISSING_PICTURE_SEC and not video.ends_early:
         findings.warn(
-            ViolationCode.VIDEO_STOPPED,
+            Code.VIDEO_STOPPED,
             where,
             found=f"the picture ends {float(longer):.3f} s before the sound",
             required=f"within {float(MAX_MISSING_PICTURE_SEC)} s",
@@ -180,28 +183,28 @@ def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: in
     """What is wrong or odd about sound, wherever it is used."""
     if facts.non_finite:
         findings.add(
-            ViolationCode.AUDIO_NON_FINITE,
+            Code.AUDIO_NON_FINITE,
             where,
             found=f"{facts.non_finite} samples are NaN or infinite",
             required="finite samples",
             hint="Export the sound again.",
         )
     if fault := scale_fault(where, facts.peak):
-        findings.add(fault.code, where, found=fault.found, required=fault.required, hint=fault.hint)
+        findings.found.append(findings.placed(fault, where))
     if facts.peak == 0:
         findings.warn(
-            ViolationCode.AUDIO_SILENT,
+            Code.AUDIO_SILENT,
             where,
             found="every audio sample is zero",
             required="sound",
             hint="Drop the row if it is not meant to be silent.",
         )
     for note in facts.notes:
-        code = ViolationCode(note.code)
+        code = CODES[note.code]
         findings.warn(code, where, found=note.found, required=note.required, hint=note.hint)
     if facts.stopped:
         findings.warn(
-            ViolationCode.AUDIO_STOPPED,
+            Code.AUDIO_STOPPED,
             where,
             found=f"{facts.samples} samples decode, then {facts.stopped}",
             required="a file that decodes to its end",
@@ -214,7 +217,7 @@ def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: in
 
 def check_gaps(
     findings: Findings,
-    code: ViolationCode,
+    code: Code,
     where: str,
     facts: SoundFacts,
     origin: Fraction | None,
@@ -241,7 +244,7 @@ def check_gaps(
     )
 
 
-def refuse_aspect(findings: Findings, code: ViolationCode, where: str, size: Size) -> None:
+def refuse_aspect(findings: Findings, code: Code, where: str, size: Size) -> None:
     """The finding for a picture or video that no canvas fits."""
     findings.add(code, where, found=f"{size} pixels", required="an aspect ratio within 1:4 and 4:1", hint="Crop it.")
 
@@ -249,7 +252,7 @@ def refuse_aspect(findings: Findings, code: ViolationCode, where: str, size: Siz
 def _warn_of_rate(findings: Findings, where: str, given: Fraction, decoded: Fraction, unit: str) -> None:
     if abs(given - decoded) > RATE_WARNING_SHARE * decoded:
         findings.warn(
-            ViolationCode.RATE_MISMATCH,
+            Code.RATE_MISMATCH,
             where,
             found=f"the manifest says {float(given):g} {unit}, the decoder {float(decoded):g} {unit}",
             required="the two within 1 %",

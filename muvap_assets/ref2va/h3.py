@@ -32,7 +32,9 @@ from diffusers.utils import logging as diffusers_logging
 from transformers import Qwen2TokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from transformers.utils import logging as transformers_logging
 
-from muvap_assets.errors import ConfigError, EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError
+from muvap_assets.legacy import old_error
 from muvap_assets.ref2va.checkpoint import device_name, fixed_arithmetic, load_component, load_plain, require_device
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
@@ -115,11 +117,11 @@ class H3Encoder:
 
         Raises:
             ConfigError: the component cannot be loaded whole.
-            EncodeError: the component loaded before is still in use.
+            ValidationError: the component loaded before is still in use.
         """
         if self._live is not None and self._live() is not None:
-            raise EncodeError(
-                ViolationCode.ENCODE_FAILED,
+            raise old_error(
+                Code.ENCODE_FAILED,
                 f"encoder: {component}",
                 found="the component loaded before is still referenced",
                 required="one large component at a time",
@@ -163,8 +165,8 @@ class _Session:
             with torch.no_grad():
                 return self._encode(stage, row, media)
         except torch.OutOfMemoryError as error:
-            raise EncodeError(
-                ViolationCode.DEVICE_MEMORY,
+            raise old_error(
+                Code.DEVICE_MEMORY,
                 f"row {row.sample_id}, stage {stage}",
                 found=f"out of memory on {self.spec.device} at a joint sequence of {sequence_length} rows, target "
                 f"{row.geometry.size} with {row.geometry.num_frames} frames ({str(error).splitlines()[0]})",
@@ -177,8 +179,8 @@ class _Session:
         try:
             yield from self._decode(stage, latents, where)
         except torch.OutOfMemoryError as error:
-            raise EncodeError(
-                ViolationCode.DEVICE_MEMORY,
+            raise old_error(
+                Code.DEVICE_MEMORY,
                 f"{where}, decoding {stage}",
                 found=f"out of memory on {self.spec.device} at latents {list(latents.shape)} ({str(error).splitlines()[0]})",
                 required="memory for the loaded component and one clip of this row",

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import torch
 
-from muvap_assets.errors import FormatError
+from muvap_assets.legacy import old_format_error
 from muvap_assets.ref2va.contract import PATCH, VIDEO_CHANNELS, VISUAL_ROW_WIDTH, ReferenceGeometry
 
 CONDITION_TIME = 0.999  # blocks: keyframe_noise_aug; 1 is clean
@@ -42,7 +42,7 @@ def noised_rows(
     """
     noise = reference_noise(references, seed)
     if clean.shape != noise.shape:
-        raise FormatError(
+        raise old_format_error(
             f"reference rows: found {list(clean.shape)}, required are the {list(noise.shape)} of the references' geometry. "
             "Encode the row again."
         )

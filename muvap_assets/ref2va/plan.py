@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import (
@@ -92,7 +94,7 @@ class TargetFacts:
 
 def plan_row(
     sample: RawSample, facts: MediaFacts, options: DatasetOptions, source: str = ""
-) -> tuple[RowPlan | None, TargetFacts, list[Violation]]:
+) -> tuple[RowPlan | None, TargetFacts, list[Finding]]:
     """The verdict on one row: its plan, or ``None`` and why not; with what was counted and every warning.
 
     Args:
@@ -134,12 +136,12 @@ def _count_target(findings: Findings, sample: RawSample, facts: MediaFacts) -> T
     sound = None
     try:
         sound = facts.sound(path, sample.audio_stream)
-    except MediaError as error:
-        if error.code is not ViolationCode.AUDIO_MISSING:
+    except ValidationError as error:
+        if error.finding.code is not Code.AUDIO_MISSING:
             findings.found.append(findings.placed(error, "target.video"))
         else:
             findings.add(
-                ViolationCode.TARGET_AUDIO_MISSING,
+                Code.TARGET_AUDIO_MISSING,
                 "target.video",
                 found="no audio stream",
                 required="a target video with synchronized audio",
@@ -160,11 +162,11 @@ def _target_geometry(
         return None
     size = Size(target.video.width, target.video.height)
     if not is_supported_aspect(size):
-        refuse_aspect(findings, ViolationCode.VIDEO_ASPECT, "target.video", size)
+        refuse_aspect(findings, Code.VIDEO_ASPECT, "target.video", size)
     longest = min(SFT_MAX_FRAMES, target.longest_valid_frames or 0)
     if longest < SFT_MIN_FRAMES:
         findings.add(
-            ViolationCode.TARGET_SHORT,
+            Code.TARGET_SHORT,
             "target.video",
             found=describe_video(target.video),
             required=f"at least {SFT_MIN_FRAMES} frames at 24 fps",
@@ -191,7 +193,7 @@ def _warn_of_shape(findings: Findings, video: VideoFacts, canvas: Size, sizes: M
     )
     pixels = "" if video.pixel_aspect == 1 else f", shown as {shown}"
     findings.warn(
-        ViolationCode.VIDEO_ASPECT,
+        Code.VIDEO_ASPECT,
         "target.video",
         found=f"{Size(video.width, video.height)} pixels{pixels} on a canvas of {canvas}",
         required="shapes within 10 %",
@@ -202,7 +204,7 @@ def _warn_of_shape(findings: Findings, video: VideoFacts, canvas: Size, sizes: M
 def _check_length(findings: Findings, target: TargetFacts, geometry: Geometry) -> None:
     if not RELEASED_MIN_FRAMES <= geometry.num_frames <= RELEASED_MAX_FRAMES:
         findings.warn(
-            ViolationCode.BEYOND_RELEASED_RANGE,
+            Code.BEYOND_RELEASED_RANGE,
             "target_geometry.num_frames",
             found=f"{geometry.num_frames} frames",
             required=f"the released model generates {RELEASED_MIN_FRAMES} to {RELEASED_MAX_FRAMES}",
@@ -210,7 +212,7 @@ def _check_length(findings: Findings, target: TargetFacts, geometry: Geometry) -
         )
     if target.video is not None and target.frames_at_24 is not None and target.frames_at_24 < geometry.num_frames:
         findings.add(
-            ViolationCode.TARGET_SHORT,
+            Code.TARGET_SHORT,
             "target.video",
             found=describe_video(target.video),
             required=f"at least the {geometry.num_frames} frames of its geometry",
@@ -227,7 +229,7 @@ def _check_cells(findings: Findings, geometry: Geometry, references: Sequence[Re
     ):
         if FLOAT_BYTES * values > MAX_CELL_BYTES:
             findings.add(
-                ViolationCode.CELL_TOO_LARGE,
+                Code.CELL_TOO_LARGE,
                 where,
                 found=f"{FLOAT_BYTES * values:,} bytes of latents",
                 required=f"at most {MAX_CELL_BYTES:,} in one Arrow cell",
@@ -243,7 +245,7 @@ def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) ->
     if available < required:
         covered = largest_frame_count(available * FPS // AUDIO_RATE_HZ)
         findings.add(
-            ViolationCode.TARGET_AUDIO_SHORT,
+            Code.TARGET_AUDIO_SHORT,
             "target.video",
             found=f"{available} audio samples at 32 kHz from the first frame on ({available / AUDIO_RATE_HZ:.3f} s; "
             f"{sound.samples} at {sound.rate_hz} Hz in the file)",
@@ -251,6 +253,6 @@ def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) ->
             hint=f"The sound covers {covered or 'no valid count of'} frames; nothing is extended.",
         )
     used = -(-required * sound.rate_hz // AUDIO_RATE_HZ)
-    check_gaps(findings, ViolationCode.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used, with_lead=True)
+    check_gaps(findings, Code.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used, with_lead=True)
     warn_of_own_sound(findings, "target.video", video, sound)
     check_samples(findings, "target.video", sound)

@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from muvap_assets.errors import EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.legacy import old_error
 from muvap_assets.ref2va.contract import CONDITIONER_FPS, FPS, PresentedReference, ReferenceKind, TokenPlan
 from muvap_assets.ref2va.encoder import Frames
 from muvap_assets.ref2va.prefetch import refuse_media, size_of
@@ -46,13 +47,13 @@ class Presentation:
         """Tokens by part, from sizes alone.
 
         Raises:
-            EncodeError: the caption holds a vision token, which would be read as a reference.
+            ValidationError: the caption holds a vision token, which would be read as a reference.
         """
         caption_ids = self.tokenizer(caption, add_special_tokens=False)["input_ids"]
         foreign = sorted({self._vision_tokens[token] for token in caption_ids if token in self._vision_tokens})
         if foreign:
-            raise EncodeError(
-                ViolationCode.CAPTION_HOLDS_VISION_TOKEN,
+            raise old_error(
+                Code.CAPTION_HOLDS_VISION_TOKEN,
                 "caption",
                 found=f"it holds {', '.join(foreign)}",
                 required="text: these tokens stand for the pixels of references",
@@ -80,15 +81,15 @@ class Presentation:
         """Frames the conditioner reads of a video at 24 fps, and one timestamp a vision block.
 
         Raises:
-            EncodeError: the video is too short to give one vision block.
+            ValidationError: the video is too short to give one vision block.
         """
         step = self._rules._sample_video_condition_frames
         patch = self.processor.video_processor.temporal_patch_size
         try:
             indices, timestamps = step(np.arange(num_frames), float(FPS), float(CONDITIONER_FPS), patch)
         except ValueError as error:
-            raise EncodeError(
-                ViolationCode.ENCODE_FAILED,
+            raise old_error(
+                Code.ENCODE_FAILED,
                 "reference video",
                 found=f"{num_frames} frames at {FPS} fps",
                 required="at least 13, so that the conditioner reads two",
@@ -100,7 +101,7 @@ class Presentation:
         """The conditioner's vision tensors, batched a modality in declared order (blocks: _gather_vision_features).
 
         Raises:
-            EncodeError: the processor makes other vision blocks of the pixels than the token plan counted.
+            ValidationError: the processor makes other vision blocks of the pixels than the token plan counted.
         """
         of_kind: dict[str, list[int]] = {"image": [], "video": [], "audio": []}
         for index, reference in enumerate(references):

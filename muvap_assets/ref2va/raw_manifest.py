@@ -1,6 +1,6 @@
 """Raw manifests as files: JSON (an array, one object, or ``{"data": [...]}``) and JSON Lines, read whole and judged whole.
 
-Every violation of the file is collected; reading stops at none. Standard JSON only: no comments, no NaN, each key once.
+Every finding of the file is collected; reading stops at none. Standard JSON only: no comments, no NaN, each key once.
 A byte order mark and blank lines are passed over and reported.
 """
 
@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
 from muvap_assets.ref2va.contract import DatasetOptions, RawSample
 from muvap_assets.ref2va.findings import Findings
 from muvap_assets.ref2va.raw_rows import DuplicateKeys, id_of, json_object, parse_row, printable
@@ -46,7 +47,7 @@ class RawManifest:
     sha256: str
     samples: tuple[RawSample, ...]
     rows_total: int
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def base(self) -> Path:
@@ -81,18 +82,16 @@ def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
         content = read_bounded(path)
     except (OSError, ValueError) as error:
         findings.add(
-            ViolationCode.FILE_UNREADABLE,
+            Code.FILE_UNREADABLE,
             None,
             found=f"it cannot be read ({getattr(error, 'strerror', None) or error})",
             required="a manifest",
             hint="Check the path; give a large dataset as several manifests.",
         )
-        return RawManifest(path=path, sha256="", samples=(), rows_total=0, violations=tuple(findings.found))
+        return RawManifest(path=path, sha256="", samples=(), rows_total=0, findings=tuple(findings.found))
     values = list(_values(content, findings))
     if not values:
-        findings.add(
-            ViolationCode.MANIFEST_EMPTY, None, found="no row", required="at least one", hint="Add rows to encode."
-        )
+        findings.add(Code.MANIFEST_EMPTY, None, found="no row", required="at least one", hint="Add rows to encode.")
     samples: list[RawSample] = []
     for row, value in values:
         if isinstance(value, _Unreadable):
@@ -106,7 +105,7 @@ def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
         sha256=hashlib.sha256(content).hexdigest(),
         samples=tuple(samples),
         rows_total=len(values),
-        violations=tuple(sorted(findings.found, key=lambda violation: violation.row or 0)),
+        findings=tuple(sorted(findings.found, key=lambda finding: finding.row or 0)),
     )
 
 
@@ -130,7 +129,7 @@ def _values(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
     if content.startswith(codecs.BOM_UTF8):
         content = content[len(codecs.BOM_UTF8) :]
         findings.warn(
-            ViolationCode.BYTE_ORDER_MARK,
+            Code.BYTE_ORDER_MARK,
             None,
             found="a UTF-8 byte order mark",
             required="plain UTF-8",
@@ -188,7 +187,7 @@ def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
         if not text:
             if start < end:
                 _at(findings, row).warn(
-                    ViolationCode.LINE_IGNORED,
+                    Code.LINE_IGNORED,
                     None,
                     found="a blank line",
                     required="one object a line",
@@ -210,17 +209,15 @@ def _rows_of(document: Any, findings: Findings) -> Sequence[Any]:
     if not isinstance(document, dict) or _DATA not in document:
         return [document]
     for code, names, found in (
-        (ViolationCode.KEY_UNKNOWN, sorted(set(document) - {_DATA}), "an unknown key"),
-        (ViolationCode.KEY_DUPLICATE, document.repeated if isinstance(document, DuplicateKeys) else (), "given twice"),
+        (Code.KEY_UNKNOWN, sorted(set(document) - {_DATA}), "an unknown key"),
+        (Code.KEY_DUPLICATE, document.repeated if isinstance(document, DuplicateKeys) else (), "given twice"),
     ):
         for name in names:
             findings.add(code, name, found=found, required=f"{_DATA!r} alone around the rows", hint="Remove it.")
     rows = document[_DATA]
     if isinstance(rows, list):
         return rows
-    findings.add(
-        ViolationCode.VALUE_INVALID, _DATA, found=type(rows).__name__, required="a list of rows", hint=_HINT_JSON
-    )
+    findings.add(Code.VALUE_INVALID, _DATA, found=type(rows).__name__, required="a list of rows", hint=_HINT_JSON)
     return [_Unreadable()]
 
 
@@ -228,8 +225,8 @@ def _parse(text: str) -> Any:
     return json.loads(text, object_pairs_hook=json_object, parse_constant=_NonFinite)
 
 
-def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Violation]:
-    found: list[Violation] = []
+def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Finding]:
+    found: list[Finding] = []
     first: dict[str, int] = {}
     alike: dict[str, str] = {}
     for row, value in values:
@@ -242,7 +239,7 @@ def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Viola
             other = alike.setdefault(folded(sample_id), sample_id)
             if other != sample_id:
                 findings.warn(
-                    ViolationCode.SAMPLE_ID_ALIKE,
+                    Code.SAMPLE_ID_ALIKE,
                     "id",
                     found=f"{sample_id!a} differs from {other!a} in row {first[other]} only by case or Unicode form",
                     required="ids that differ in more",
@@ -251,7 +248,7 @@ def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Viola
                 found += findings.found
             continue
         findings.add(
-            ViolationCode.SAMPLE_ID_DUPLICATE,
+            Code.SAMPLE_ID_DUPLICATE,
             "id",
             found=f"row {first[sample_id]} has it too",
             required="an id of its own",
@@ -263,7 +260,7 @@ def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Viola
 
 def _refuse_encoding(findings: Findings, row: int, error: UnicodeDecodeError) -> tuple[int, _Unreadable]:
     _at(findings, row).add(
-        ViolationCode.ENCODING_INVALID,
+        Code.ENCODING_INVALID,
         None,
         found=f"byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8",
         required="UTF-8",
@@ -273,7 +270,7 @@ def _refuse_encoding(findings: Findings, row: int, error: UnicodeDecodeError) ->
 
 
 def _refuse_text(findings: Findings, row: int, found: str) -> tuple[int, _Unreadable]:
-    _at(findings, row).add(ViolationCode.ROW_MALFORMED, None, found=found, required="JSON", hint=_HINT_JSON)
+    _at(findings, row).add(Code.ROW_MALFORMED, None, found=found, required="JSON", hint=_HINT_JSON)
     return row, _Unreadable()
 
 

@@ -15,7 +15,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import BACKSLASH_HINT, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import BACKSLASH_HINT
 from muvap_assets.media.sound_files import STREAM_RULE, stream_name
 from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
@@ -73,7 +75,7 @@ def json_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def parse_row(
     value: Any, *, row: int, base: Path, options: DatasetOptions, source: str
-) -> tuple[RawSample | None, list[Violation]]:
+) -> tuple[RawSample | None, list[Finding]]:
     """One manifest row.
 
     Args:
@@ -84,7 +86,7 @@ def parse_row(
         source: the manifest's name, for messages.
 
     Returns:
-        The sample, its paths as written but relative to ``base`` where they lead into it, or ``None``; and every violation found.
+        The sample, its paths as written but relative to ``base`` where they lead into it, or ``None``; and every finding found.
     """
     identity = id_of(value)
     findings = Findings(source, row, printable(identity) if identity else None)
@@ -127,9 +129,7 @@ class _Reader:
         self.base_as_written = Path(os.path.normpath(base.absolute()))
 
     def wrong(self, where: str | None, value: Any, required: str) -> None:
-        self.findings.add(
-            ViolationCode.VALUE_INVALID, where, found=shown(value), required=required, hint="Correct the value."
-        )
+        self.findings.add(Code.VALUE_INVALID, where, found=shown(value), required=required, hint="Correct the value.")
 
     def given(
         self, value: Any, where: str | None, keys: Sequence[str], optional: Sequence[str]
@@ -143,25 +143,25 @@ class _Reader:
         prefix = f"{where}." if where else ""
         for code, names, found, hint in (
             (
-                ViolationCode.KEY_DUPLICATE,
+                Code.KEY_DUPLICATE,
                 value.repeated if isinstance(value, DuplicateKeys) else (),
                 "the key is given twice",
                 "Keep one of them.",
             ),
             (
-                ViolationCode.KEY_UNKNOWN,
+                Code.KEY_UNKNOWN,
                 sorted(set(given) - set(keys)),
                 "an unknown key",
                 "Remove or rename it.",
             ),
             (
-                ViolationCode.KEY_MISSING,
+                Code.KEY_MISSING,
                 [key for key in missing if key not in value],
                 "the key is missing",
                 "Add it.",
             ),
             (
-                ViolationCode.KEY_MISSING,
+                Code.KEY_MISSING,
                 [key for key in missing if key in value],
                 "null, which counts as not given",
                 "Give it a value.",
@@ -179,7 +179,7 @@ class _Reader:
             return
         encoded = version in (SFT_SCHEMA, PACKED_SCHEMA)
         self.findings.add(
-            ViolationCode.SCHEMA_INVALID,
+            Code.SCHEMA_INVALID,
             "schema_version",
             found=shown(version) + (", which names already encoded rows" if encoded else ""),
             required=repr(RAW_SCHEMA),
@@ -193,7 +193,7 @@ class _Reader:
         if sample_id is not None and _is_id(sample_id):
             return sample_id
         self.findings.add(
-            ViolationCode.SAMPLE_ID_INVALID,
+            Code.SAMPLE_ID_INVALID,
             "id",
             found=shown(value["id"]),
             required=f"1 to {MAX_ID_LENGTH} printable characters",
@@ -252,7 +252,7 @@ class _Reader:
             source = "MiniMaxH3Ref2VASetupStep" if limit == _DEFAULTS[name] else name
             if count > limit:
                 self.findings.add(
-                    ViolationCode.REFERENCE_COUNT,
+                    Code.REFERENCE_COUNT,
                     "references",
                     found=f"{count} {what} references".replace("  ", " "),
                     required=f"at most {limit} ({source})",
@@ -260,7 +260,7 @@ class _Reader:
                 )
         if len(kinds) == total and not any(ReferenceKind(kind).has_visual for kind in kinds):
             self.findings.add(
-                ViolationCode.REFERENCE_VISUAL_MISSING,
+                Code.REFERENCE_VISUAL_MISSING,
                 "references",
                 found="only audio references" if kinds else "no reference",
                 required="at least one image or video reference",
@@ -304,7 +304,7 @@ class _Reader:
 
     def _refuse_path(self, place: str, found: str) -> None:
         self.findings.add(
-            ViolationCode.PATH_INVALID,
+            Code.PATH_INVALID,
             place,
             found=found,
             required="a path relative to the manifest",
@@ -331,7 +331,7 @@ class _Reader:
             return None
         if not self.options.allow_outside and not resolved.is_relative_to(self.base):
             self.findings.add(
-                ViolationCode.PATH_OUTSIDE,
+                Code.PATH_OUTSIDE,
                 place,
                 found=f"{shown(given)} leads out of the manifest's folder",
                 required="a path inside it",
@@ -339,7 +339,7 @@ class _Reader:
             )
         elif not is_file:
             self.findings.add(
-                ViolationCode.MEDIA_MISSING,
+                Code.MEDIA_MISSING,
                 place,
                 found=f"{shown(given)} is {'no file' if exists else 'not there'}",
                 required="an existing file, relative to the manifest",
@@ -371,7 +371,7 @@ class _Reader:
             return None
         if self.options.format is Format.SFT:
             self.findings.add(
-                ViolationCode.GEOMETRY_REFUSED,
+                Code.GEOMETRY_REFUSED,
                 place,
                 found=shown(given),
                 required="none: the sft format keeps each clip's own geometry",
@@ -385,7 +385,7 @@ class _Reader:
         return None if width is None or height is None or num_frames is None else Geometry(width, height, num_frames)
 
     def _off_lattice(self, place: str, found: str, required: str, hint: str) -> None:
-        self.findings.add(ViolationCode.GEOMETRY_INVALID, place, found=found, required=required, hint=hint)
+        self.findings.add(Code.GEOMETRY_INVALID, place, found=found, required=required, hint=hint)
 
     def _lattice(self, given: Mapping[str, Any], name: str) -> int | None:
         number, place = given.get(name, getattr(self.options, name)), f"target_geometry.{name}"

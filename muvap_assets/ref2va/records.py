@@ -26,8 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from muvap_assets.codes import Code
 from muvap_assets.columns import plain_schema
-from muvap_assets.errors import EncodeError, FormatError, ViolationCode
+from muvap_assets.errors import FormatError
+from muvap_assets.legacy import old_error, old_format_error
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, MAX_CELL_BYTES, Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, RECORD_TABLES, REFERENCE_TYPE, VISUAL_ROWS, tensor_columns
@@ -87,13 +89,13 @@ def to_row(record: Record) -> dict[str, Any]:
     """The columns of one row.
 
     Raises:
-        EncodeError: a tensor does not fit one Arrow cell.
+        ValidationError: a tensor does not fit one Arrow cell.
     """
     row: dict[str, Any] = {"id": record.id, "schema_version": record.format.schema_id}
     for name, values in record.tensors.items():
         if values.size * 4 > MAX_CELL_BYTES:
-            raise EncodeError(
-                ViolationCode.CELL_TOO_LARGE,
+            raise old_error(
+                Code.CELL_TOO_LARGE,
                 f"row {record.id}: {name}",
                 found=f"{values.size * 4:,} bytes",
                 required=f"at most {MAX_CELL_BYTES:,} in one Arrow cell",
@@ -128,13 +130,13 @@ def from_row(row: Mapping[str, Any]) -> Record:
         ConfigError: the geometry is off the lattice.
     """
     if missing := sorted(name for name, value in row.items() if _holds_null(value)):
-        raise FormatError(
+        raise old_format_error(
             f"row {row.get('id')}: null in {', '.join(missing)}, required is a value. Encode the row again."
         )
     formats = {format.schema_id: format for format in Format}
     format = formats.get(row["schema_version"])
     if format is None:
-        raise FormatError(
+        raise old_format_error(
             f"row {row.get('id')}: schema_version is {row['schema_version']!r}, required is one of {sorted(formats)}. "
             "Read it with the reader of its own format."
         )
@@ -195,7 +197,7 @@ def tensor_of(row: Mapping[str, Any], name: str) -> npt.NDArray[np.float32]:
     required = math.prod(sides) * np.dtype(codes[dtype]).itemsize
     if data is None or len(sides) != len(shape) or len(data) != required:
         size = "no" if data is None else len(data)
-        raise FormatError(
+        raise old_format_error(
             f"row {row.get('id')}: {name} holds {size} bytes, required are {required} for {dtype} {list(shape)}. "
             "Encode the row again."
         )
@@ -206,7 +208,9 @@ def tensor_of(row: Mapping[str, Any], name: str) -> npt.NDArray[np.float32]:
 
 
 def _unknown_dtype(name: str, dtype: Any) -> FormatError:
-    return FormatError(f"{name}: dtype is {dtype!r}, required is float32, float16 or bfloat16. Encode the row again.")
+    return old_format_error(
+        f"{name}: dtype is {dtype!r}, required is float32, float16 or bfloat16. Encode the row again."
+    )
 
 
 def tensor_digest(values: npt.NDArray[Any]) -> str:
@@ -241,7 +245,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
         provenance: plain JSON values for the file's metadata; no clock, host or path.
 
     Raises:
-        EncodeError: a tensor does not fit one Arrow cell.
+        ValidationError: a tensor does not fit one Arrow cell.
         FormatError: no record, or records of both formats.
     """
     rows: list[dict[str, Any]] = []
@@ -253,7 +257,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
         for record in records:
             formats.add(record.format)
             if len(formats) > 1:
-                raise FormatError(f"{path.name}: records of both formats, required is one. Write two shards.")
+                raise old_format_error(f"{path.name}: records of both formats, required is one. Write two shards.")
             schema = SCHEMAS[record.format]
             if writer is None:
                 writer = pq.ParquetWriter(
@@ -264,7 +268,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
             digests.append(record_digests(record))
             summaries.append(row_summary(record))
         if writer is None:
-            raise FormatError(f"{path.name}: no record, required is at least one. Write no shard for none.")
+            raise old_format_error(f"{path.name}: no record, required is at least one. Write no shard for none.")
         # Metadata is written with the footer, when every digest is known.
         writer.add_key_value_metadata(
             {
@@ -335,7 +339,7 @@ def open_shard(path: Path) -> pq.ParquetFile:
     try:
         shard = pq.ParquetFile(path)
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
-        raise FormatError(
+        raise old_format_error(
             f"{path}: not readable as Parquet ({error}), required is a complete shard. Encode it again."
         ) from error
     declared = (shard.schema_arrow.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
@@ -344,7 +348,7 @@ def open_shard(path: Path) -> pq.ParquetFile:
             return shard
     shard.close()
     known = sorted(format.schema_id for format in Format)
-    raise FormatError(
+    raise old_format_error(
         f"{path}: schema id {declared!r} with {len(shard.schema_arrow)} columns, required is the exact schema of one of "
         f"{known}. Read it with the reader of its own format."
     )

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import Violation
+from muvap_assets.findings import Finding
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder import EncoderFingerprint, RowInput, Stage, Tensors, json_digest
@@ -173,8 +173,8 @@ class RowStore:
         return row_file(self.root, key)
 
     def write_row(
-        self, key: str, write: Callable[[Path], Any], verify: Callable[[Path], list[Violation]]
-    ) -> list[Violation]:
+        self, key: str, write: Callable[[Path], Any], verify: Callable[[Path], list[Finding]]
+    ) -> list[Finding]:
         """Write a row, read it back, and let it stand only if nothing is wrong with it; returns what is.
 
         Args:
@@ -202,7 +202,7 @@ class RowStore:
 class _Rejected(Exception):
     """A row was read back, and this is wrong with it."""
 
-    def __init__(self, found: list[Violation]) -> None:
+    def __init__(self, found: list[Finding]) -> None:
         super().__init__()
         self.found = found
 

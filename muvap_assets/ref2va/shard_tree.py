@@ -16,22 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from muvap_assets.errors import FormatError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.ref2va.geometry import BUCKET_PATTERN
 
 SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet", re.ASCII)
-
-
-class DatasetError(FormatError):
-    """A file of a dataset is not what it must be; the parts of its message are kept, so that it can become a finding."""
-
-    def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
-        super().__init__(f"{where}: {found}; required: {required}. {hint}")
-        self.code, self.found, self.required, self.hint = code, found, required, hint
-
-    def violation(self, source: str) -> Violation:
-        """The same finding about the file ``source``."""
-        return finding(self.code, source, found=self.found, required=self.required, hint=self.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +29,7 @@ class ShardTree:
     """The shards below a root as relative paths with ``/``, sorted, and what is wrong with the folder."""
 
     shards: tuple[str, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 def shard_name(bucket: str, number: int) -> str:
@@ -52,12 +42,12 @@ def shard_number(path: str) -> int:
     return int(path[-len("00000000.parquet") : -len(".parquet")])
 
 
-def check_root(root: Path) -> list[Violation]:
+def check_root(root: Path) -> list[Finding]:
     """What keeps the absolute path of a dataset from being used by the training side."""
     where = str(root)
     found = [
         finding(
-            ViolationCode.ROOT_UNUSABLE,
+            Code.ROOT_UNUSABLE,
             where,
             found=f"{character!r} in its path",
             required="a path without ',' and ':', at which the trainer splits its list of datasets",
@@ -70,7 +60,7 @@ def check_root(root: Path) -> list[Violation]:
     if parts:
         found.append(
             finding(
-                ViolationCode.ROOT_UNUSABLE,
+                Code.ROOT_UNUSABLE,
                 where,
                 found=f"the folder {parts[0]!r} in its path, above the buckets' own",
                 required="exactly one bucket= part in a shard's absolute path",
@@ -81,23 +71,23 @@ def check_root(root: Path) -> list[Violation]:
 
 
 def read_tree(root: Path) -> ShardTree:
-    """List the shards below ``root``; whatever a reader would mistake for one is a violation.
+    """List the shards below ``root``; whatever a reader would mistake for one is a finding.
 
     Raises:
         OSError: the folder cannot be listed.
     """
     shards: list[str] = []
-    violations: list[Violation] = []
+    findings: list[Finding] = []
     real = root.resolve()
     for path, is_link in _files(root, ""):
         if is_link:
-            violations.append(_link(path, root / path, real))
+            findings.append(_link(path, root / path, real))
         elif SHARD_PATTERN.fullmatch(path):
             shards.append(path)
         elif path.endswith(".parquet"):
-            violations.append(
+            findings.append(
                 finding(
-                    ViolationCode.SHARD_STRAY,
+                    Code.SHARD_STRAY,
                     path,
                     found="a Parquet file that is no shard of this dataset",
                     required="only bucket=<W>x<H>-<N>f/data_<8 digits>.parquet, for every *.parquet is swept in",
@@ -105,12 +95,12 @@ def read_tree(root: Path) -> ShardTree:
                 )
             )
     shards.sort()
-    return ShardTree(tuple(shards), tuple([*violations, *_gaps(shards)]))
+    return ShardTree(tuple(shards), tuple([*findings, *_gaps(shards)]))
 
 
-def finding(code: ViolationCode, source: str, *, found: str, required: str, hint: str) -> Violation:
+def finding(code: Code, source: str, *, found: str, required: str, hint: str) -> Finding:
     """A finding about one file of a dataset."""
-    return Violation(code=code, source=source, found=found, required=required, hint=hint)
+    return old_finding(code=code, source=source, found=found, required=required, hint=hint)
 
 
 def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
@@ -122,11 +112,11 @@ def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
                 yield prefix + entry.name, entry.is_symlink()
 
 
-def _link(path: str, full: Path, root: Path) -> Violation:
+def _link(path: str, full: Path, root: Path) -> Finding:
     target = full.resolve()
     place = "inside" if target.is_relative_to(root) else "outside"
     return finding(
-        ViolationCode.LINK_FOUND,
+        Code.LINK_FOUND,
         path,
         found=f"a symbolic link to a place {place} the dataset",
         required="plain files: the trainer follows links, and drops an index that leads outside its root",
@@ -134,7 +124,7 @@ def _link(path: str, full: Path, root: Path) -> Violation:
     )
 
 
-def _gaps(shards: list[str]) -> list[Violation]:
+def _gaps(shards: list[str]) -> list[Finding]:
     numbers: dict[str, list[int]] = defaultdict(list)
     for path in shards:
         numbers[path.partition("/")[0]].append(shard_number(path))
@@ -144,7 +134,7 @@ def _gaps(shards: list[str]) -> list[Violation]:
         if missing:
             found.append(
                 finding(
-                    ViolationCode.SHARD_MISSING,
+                    Code.SHARD_MISSING,
                     bucket,
                     found=f"no {', '.join(f'data_{number:08d}' for number in missing[:5])} ({len(missing)} missing)",
                     required=f"{max(have) + 1} shards numbered from zero",

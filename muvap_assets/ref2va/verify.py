@@ -13,7 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import MuvapError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import MuvapError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
@@ -38,7 +41,7 @@ from muvap_assets.ref2va.records import (
 _AGAIN = "Encode the row again."
 
 
-def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None = None) -> list[Violation]:
+def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None = None) -> list[Finding]:
     """Everything wrong with a file of encoded rows, read back in full; empty where it may be published.
 
     Checked are: readable as Parquet, one of the two schemas with its id in metadata and column, one row group a row, shapes
@@ -53,14 +56,12 @@ def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None 
     try:
         shard = open_shard(path)
     except MuvapError as error:
-        return [_finding(ViolationCode.SCHEMA_MISMATCH, path, None, None, str(error), "a whole shard of one schema")]
-    found: list[Violation] = []
+        return [_finding(Code.SCHEMA_MISMATCH, path, None, None, str(error), "a whole shard of one schema")]
+    found: list[Finding] = []
     with shard:
         if shard.metadata.num_rows != shard.num_row_groups or not shard.num_row_groups:
             shape = f"{shard.metadata.num_rows} rows in {shard.num_row_groups} row groups"
-            found.append(
-                _finding(ViolationCode.COUNT_MISMATCH, path, None, None, shape, "one row group a row, at least one")
-            )
+            found.append(_finding(Code.COUNT_MISMATCH, path, None, None, shape, "one row group a row, at least one"))
             return found
         metadata = shard.metadata.metadata or {}
         stored = _stored_list(metadata, DIGESTS_KEY, shard.num_row_groups)
@@ -68,7 +69,7 @@ def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None 
         if stored is None:
             found.append(
                 _finding(
-                    ViolationCode.DIGEST_MISMATCH,
+                    Code.DIGEST_MISMATCH,
                     path,
                     None,
                     None,
@@ -80,14 +81,12 @@ def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None 
             try:
                 record = from_row(read_row(shard, index, path))
             except (MuvapError, ValueError, TypeError, KeyError) as error:
-                found.append(_finding(ViolationCode.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
+                found.append(_finding(Code.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
                 continue
             found += _verify_record(path, record, declared)
             if summaries is not None and summaries[index] != row_summary(record):
                 required = "the summary of its columns"
-                found.append(
-                    _finding(ViolationCode.SCHEMA_MISMATCH, path, record, None, "another row's summary", required)
-                )
+                found.append(_finding(Code.SCHEMA_MISMATCH, path, record, None, "another row's summary", required))
             if stored is not None:
                 found += _verify_digests(path, record, stored[index])
     return found
@@ -99,7 +98,7 @@ def non_finite(values: npt.NDArray[Any]) -> str | None:
     return f"{bad:,} of {values.size:,} values are not finite ({bad / values.size:.2%})" if bad else None
 
 
-def _verify_record(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Violation]:
+def _verify_record(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Finding]:
     visual, sound = VISUAL_ROWS[record.format], AUDIO_ROWS[record.format]
     rows = (
         sum(reference.visual_rows for reference in record.references),
@@ -114,17 +113,17 @@ def _verify_record(path: Path, record: Record, declared: Sequence[ReferenceGeome
     for name, required in shapes.items():
         shape = record.tensors[name].shape
         if shape != required:
-            code = ViolationCode.REFERENCE_ROWS_MISMATCH if name in (visual, sound) else ViolationCode.TENSOR_SHAPE
+            code = Code.REFERENCE_ROWS_MISMATCH if name in (visual, sound) else Code.TENSOR_SHAPE
             yield _finding(code, path, record, name, f"shape {list(shape)}", f"{list(required)} by its geometry")
     for name, values in record.tensors.items():
         if (found := non_finite(values)) is not None:
-            yield _finding(ViolationCode.TENSOR_NON_FINITE, path, record, name, found, "finite values throughout")
+            yield _finding(Code.TENSOR_NON_FINITE, path, record, name, found, "finite values throughout")
     yield from _verify_text(path, record)
     yield from _verify_references(path, record, declared)
     if (record.reference_noise_seed is None) is (record.format is Format.PACKED):
         seed = f"{record.reference_noise_seed}"
         yield _finding(
-            ViolationCode.SCHEMA_MISMATCH,
+            Code.SCHEMA_MISMATCH,
             path,
             record,
             "reference_noise_seed",
@@ -133,11 +132,11 @@ def _verify_record(path: Path, record: Record, declared: Sequence[ReferenceGeome
         )
 
 
-def _verify_text(path: Path, record: Record) -> Iterable[Violation]:
+def _verify_text(path: Path, record: Record) -> Iterable[Finding]:
     text, tags = record.text_embedding, record.text_token_tags
     if text.ndim != 2 or not text.size:
         yield _finding(
-            ViolationCode.TENSOR_SHAPE,
+            Code.TENSOR_SHAPE,
             path,
             record,
             "text_embedding",
@@ -146,7 +145,7 @@ def _verify_text(path: Path, record: Record) -> Iterable[Violation]:
         )
     elif tags.shape != text.shape[:1]:
         yield _finding(
-            ViolationCode.TAGS_INVALID,
+            Code.TAGS_INVALID,
             path,
             record,
             "text_token_tags",
@@ -155,20 +154,18 @@ def _verify_text(path: Path, record: Record) -> Iterable[Violation]:
         )
     if not np.isin(tags, (0, 1)).all():
         values = sorted(set(tags.tolist()) - {0, 1})[:5]
-        yield _finding(
-            ViolationCode.TAGS_INVALID, path, record, "text_token_tags", f"tags {values}", "0 (vision) or 1 (text)"
-        )
+        yield _finding(Code.TAGS_INVALID, path, record, "text_token_tags", f"tags {values}", "0 (vision) or 1 (text)")
 
 
-def _verify_references(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Violation]:
+def _verify_references(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Finding]:
     for index, reference in enumerate(record.references):
         if (problem := _reference_problem(reference)) is not None:
             field, required = f"references[{index}]", "a geometry that fits its media type"
-            yield _finding(ViolationCode.REFERENCE_ROWS_MISMATCH, path, record, field, problem, required)
+            yield _finding(Code.REFERENCE_ROWS_MISMATCH, path, record, field, problem, required)
     if declared is not None and tuple(declared) != record.references:
         differing = [i for i, pair in enumerate(zip(declared, record.references, strict=False)) if pair[0] != pair[1]]
         yield _finding(
-            ViolationCode.REFERENCE_ROWS_MISMATCH,
+            Code.REFERENCE_ROWS_MISMATCH,
             path,
             record,
             "references",
@@ -200,12 +197,12 @@ def _stored_list(metadata: dict[bytes, bytes], key: bytes, rows: int) -> list[di
     return stored if whole else None
 
 
-def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterable[Violation]:
+def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterable[Finding]:
     for name, digest in record_digests(record).items():
         stored = known.get(name)
         if stored != digest:
             yield _finding(
-                ViolationCode.DIGEST_MISMATCH,
+                Code.DIGEST_MISMATCH,
                 path,
                 record,
                 name,
@@ -214,10 +211,8 @@ def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterab
             )
 
 
-def _finding(
-    code: ViolationCode, path: Path, record: Record | None, field: str | None, found: str, required: str
-) -> Violation:
-    return Violation(
+def _finding(code: Code, path: Path, record: Record | None, field: str | None, found: str, required: str) -> Finding:
+    return old_finding(
         code=code,
         source=path.name,
         sample_id=record.id if record else None,

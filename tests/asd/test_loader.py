@@ -346,7 +346,7 @@ def test_labels_that_are_not_known_are_marked_and_make_no_targets(tracks, tmp_pa
     pack = write_small_pack(tmp_path / "pack", [[tracks[0], unknown]])
     labels = PackedASDDataset(pack)[1].labels
     assert set(labels.unique().tolist()) == {UNKNOWN_LABEL}
-    with pytest.raises(ValidationError, match=r"1 violation\(s\)\n  \(t1\): labels: marked unknown: filler"):
+    with pytest.raises(ValidationError, match=r"1 finding\(s\)\n  \(t1\): labels: marked unknown: filler"):
         PackedASDDataset(pack, targets=independent)
 
 

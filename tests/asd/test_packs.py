@@ -33,7 +33,8 @@ from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.asd.packs.verify import PACK_CHECKS, verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ConfigError, FormatError, ValidationError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, FormatError, ValidationError
 from muvap_assets.storage.digests import file_sha256
 
 REQUIRED_KEYS = [
@@ -180,7 +181,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def failed(folder: Path, clips=None) -> dict[str, list]:
-    return {check.name: list(check.violations) for check in verify_pack(folder, clips) if not check.passed}
+    return {check.name: list(check.findings) for check in verify_pack(folder, clips) if not check.passed}
 
 
 # --- what a pack is ---
@@ -373,9 +374,9 @@ def test_every_bad_sample_is_named_at_once(mixed, tmp_path):
     soundfile.write(root / clips[2].audio_path, sound(16_000, 99), 16_000)
     with pytest.raises(ValidationError) as caught:
         mixed.pack(tmp_path / "pack", workers=2)
-    found = {violation.sample_id: violation for violation in caught.value.violations}
-    assert [violation.row for violation in caught.value.violations] == [2, 3, 4, 5, 6, 8]
-    assert {sample_id: violation.code.name for sample_id, violation in found.items()} == {
+    found = {finding.sample_id: finding for finding in caught.value.findings}
+    assert [finding.row for finding in caught.value.findings] == [2, 3, 4, 5, 6, 8]
+    assert {sample_id: finding.code.name for sample_id, finding in found.items()} == {
         "clip:1": "LABEL_COUNT_MISMATCH",
         "clip:2": "FACE_SHAPE_MISMATCH",
         "clip é": "AUDIO_CHANGED",
@@ -429,10 +430,10 @@ def test_a_missing_recording_and_one_of_another_length_name_each_of_their_sample
     gone.unlink()
     with pytest.raises(ValidationError) as caught:
         corpus.pack(tmp_path / "pack")
-    assert [(violation.sample_id, violation.code) for violation in caught.value.violations] == [
-        ("gone 1", ViolationCode.AUDIO_MISSING),
-        ("gone 2", ViolationCode.AUDIO_MISSING),
-        ("length", ViolationCode.AUDIO_CHANGED),
+    assert [(finding.sample_id, finding.code) for finding in caught.value.findings] == [
+        ("gone 1", Code.AUDIO_MISSING),
+        ("gone 2", Code.AUDIO_MISSING),
+        ("length", Code.AUDIO_CHANGED),
     ]
     assert "decodes to 16000 samples at 16 kHz; required: 15999" in str(caught.value)
 
@@ -447,7 +448,7 @@ def test_what_can_be_refused_before_decoding_is(corpus, tmp_path):
     (tmp_path / "pack").mkdir()
     with pytest.raises(ValidationError) as caught:
         write_pack(tmp_path / "pack", clips, corpus.root, {odd.recording_id: Levels()}, inputs={})
-    assert [(v.sample_id, v.code.name) for v in caught.value.violations] == [
+    assert [(v.sample_id, v.code.name) for v in caught.value.findings] == [
         ("clip 0", "SAMPLE_ID_DUPLICATE"),
         ("unmeasured", "LEVEL_INVALID"),
         ("odd", "FACE_SHAPE_MISMATCH"),
@@ -814,7 +815,7 @@ def test_a_pack_that_cannot_be_opened_is_reported_and_refused(packed, name):
     pickle.loads(pickle.dumps(caught.value))
     checks = verify_pack(packed)
     assert [(check.name, check.passed) for check in checks] == [(check, False) for check in PACK_CHECKS]
-    assert {check.violations[0].code for check in checks[1:]} == {ViolationCode.CHECK_NOT_RUN}
+    assert {check.findings[0].code for check in checks[1:]} == {Code.CHECK_NOT_RUN}
 
 
 @pytest.mark.parametrize("name", DAMAGED)

@@ -8,7 +8,8 @@ from pages import blocks, code, tables
 
 from muvap_assets import errors
 from muvap_assets.asd.packs import layout
-from muvap_assets.errors import MuvapError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import MuvapError
 from muvap_assets.ref2va import shard_tree
 
 PAGE = "docs/troubleshooting.md"
@@ -37,7 +38,7 @@ def findings(tmp_path_factory):
 
 
 def test_every_code_is_explained_once_and_no_other():
-    assert sorted(row[0] for row in rows()) == sorted(ViolationCode)
+    assert sorted(row[0] for row in rows()) == sorted(Code)
     assert all(row[1] in WEIGHTS and row[2] and row[3] for row in rows())
 
 
@@ -57,7 +58,7 @@ def test_no_error_is_defined_where_this_page_does_not_look():
     import ast
     from pathlib import Path
 
-    names = {"MuvapError", "FieldError", "NpyError"}  # the last two never leave the readers that raise them
+    names = {"MuvapError", "ValidationError", "NpyError"}  # the last two never leave the readers that raise them
     package = Path(errors.__file__).parent
     defined = {
         node.name: [getattr(base, "id", "") for base in node.bases]
@@ -89,10 +90,10 @@ def test_what_is_said_weighs_what_the_page_says(findings):
 
 
 def test_most_codes_come_from_real_bad_input(findings):
-    missing = set(ViolationCode) - {finding.code for finding in findings}
+    missing = set(Code) - {finding.code for finding in findings}
     # Media that decode differently from library to library, devices, weights, and damage that only a bug of ours could do.
     assert missing == {
-        ViolationCode(name)
+        Code(name)
         for name in (
             "audio_changed",
             "bucket_mismatch",

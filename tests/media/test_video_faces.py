@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
 from muvap_assets.media.face_boxes import read_face_boxes
 from muvap_assets.media.video import Orientation, VideoFrame
 from muvap_assets.media.video_faces import BORDER_GREY, box_fault, crop_face, crop_square, grey_picture
@@ -57,20 +57,20 @@ def test_boxes_come_sorted_by_face_and_frame_whatever_the_order_of_lines(tmp_pat
 )
 def test_a20_a_line_of_anything_but_eight_columns_of_numbers_is_refused_with_its_number(tmp_path, line):
     listing = write(tmp_path / "a.csv", "0,face,1,1,2,3,4,0", line)
-    assert codes(listing) == [ViolationCode.BOX_INVALID]
+    assert codes(listing) == [Code.BOX_INVALID]
     assert "line 2 is" in listing.errors[0].found
     assert "frame_id, face, face_id, x1, y1, x2, y2, fixed" in listing.errors[0].required
 
 
 def test_two_boxes_of_one_face_on_one_frame_are_refused(tmp_path):
     listing = write(tmp_path / "a.csv", "4,face,1,1,2,3,4,0", "4,face,1,1,2,3,5,0", "4,face,2,1,2,3,5,0")
-    assert codes(listing) == [ViolationCode.BOX_DUPLICATE]
+    assert codes(listing) == [Code.BOX_DUPLICATE]
     assert listing.errors[0].found == "face 1 twice on frame 4"
 
 
 def test_a_missing_and_an_empty_box_file_are_told_apart(tmp_path):
-    assert codes(read_face_boxes(tmp_path / "none.csv")) == [ViolationCode.FACES_MISSING]
-    assert codes(write(tmp_path / "a.csv", "")) == [ViolationCode.FACES_EMPTY]
+    assert codes(read_face_boxes(tmp_path / "none.csv")) == [Code.FACES_MISSING]
+    assert codes(write(tmp_path / "a.csv", "")) == [Code.FACES_EMPTY]
 
 
 def test_a21_faces_of_negative_ids_are_left_out_and_listed(tmp_path):
@@ -125,13 +125,13 @@ def test_the_square_of_a_box_has_its_centre_and_its_longer_side(box, square):
 @pytest.mark.parametrize(
     ("box", "code"),
     [
-        ((10, 10, 10, 30), ViolationCode.BOX_EMPTY),
-        ((10, 30, 40, 10), ViolationCode.BOX_EMPTY),
-        ((10, 10, 10.5, 30), ViolationCode.BOX_EMPTY),
-        ((-20, 10, 0, 30), ViolationCode.BOX_OUTSIDE),
-        ((60, 10, 70, 30), ViolationCode.BOX_OUTSIDE),
-        ((10, 40, 20, 50), ViolationCode.BOX_OUTSIDE),
-        ((-500, 0, 500, 10), ViolationCode.BOX_OUTSIDE),
+        ((10, 10, 10, 30), Code.BOX_EMPTY),
+        ((10, 30, 40, 10), Code.BOX_EMPTY),
+        ((10, 10, 10.5, 30), Code.BOX_EMPTY),
+        ((-20, 10, 0, 30), Code.BOX_OUTSIDE),
+        ((60, 10, 70, 30), Code.BOX_OUTSIDE),
+        ((10, 40, 20, 50), Code.BOX_OUTSIDE),
+        ((-500, 0, 500, 10), Code.BOX_OUTSIDE),
         ((-1, -1, 1, 1), None),
         ((59, 39, 90, 90), None),
     ],

@@ -158,7 +158,7 @@ def test_a_crop_longer_than_a_row_names_the_row(tmp_path):
         ValidationError, match=r"\(short\): 5 frames; required: the 22 of num_frames or num_latent_t"
     ) as error:
         PackedRef2VADataset(folder, DatasetSettings(num_frames=22))
-    assert len(error.value.violations) == 1
+    assert len(error.value.findings) == 1
 
 
 @pytest.mark.parametrize(("latents", "frames"), [(2, 5), (7, 22)])
@@ -235,7 +235,7 @@ def test_over_long_presentations_are_refused_all_at_once_and_never_cut(tmp_path)
     assert len(PackedRef2VADataset(folder, DatasetSettings(max_presentation_tokens=30))) == 3
     with pytest.raises(ValidationError) as error:
         PackedRef2VADataset(folder, DatasetSettings(max_presentation_tokens=19))
-    assert [(v.sample_id, v.found) for v in error.value.violations] == [
+    assert [(v.sample_id, v.found) for v in error.value.findings] == [
         ("a", "20 presentation tokens"),
         ("c", "30 presentation tokens"),
     ]

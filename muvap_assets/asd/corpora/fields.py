@@ -17,7 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ConfigError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_field_error, old_finding
 from muvap_assets.text_lines import LineTooLong, WholeLines, folded
 
 MAX_FIELD_CHARACTERS = 16_000_000
@@ -33,7 +36,7 @@ DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 """A decimal of zero or more, such as a time in seconds."""
 
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID})
+_NOT_A_RECORD = frozenset({Code.ROW_MALFORMED, Code.ENCODING_INVALID})
 _NAMES = {"\t": "tabs", ",": "commas"}
 _FIELD_LIMIT = Lock()
 _MARKS = (
@@ -42,30 +45,8 @@ _MARKS = (
 )  # in this order: a mark of UTF-32 begins as one of UTF-16
 
 
-class FieldError(Exception):
-    """What is wrong with one field, without the place it stands in."""
-
-    def __init__(self, code: ViolationCode, field: str, *, found: str, required: str, hint: str) -> None:
-        super().__init__(found)
-        self.code, self.field, self.found, self.required, self.hint = code, field, found, required, hint
-
-    def violation(self, source: str, row: int, sample_id: str | None, severity: Severity = Severity.ERROR) -> Violation:
-        """The same as a finding about a row."""
-        return Violation(
-            code=self.code,
-            source=source,
-            row=row,
-            sample_id=sample_id,
-            field=self.field,
-            found=self.found,
-            required=self.required,
-            hint=self.hint,
-            severity=severity,
-        )
-
-
 def read_lines(
-    path: Path, findings: list[Violation], delimiter: str = "\t", limit: int | None = None
+    path: Path, findings: list[Finding], delimiter: str = "\t", limit: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
     """Each non-blank line, split and unquoted, with its number; those that are no row go to ``findings``, one a line.
 
@@ -80,7 +61,7 @@ def read_lines(
     """
     if (encoding := _wide_encoding(path)) is not None:
         hint = 'Save it again as UTF-8; a spreadsheet\'s "Unicode Text" is UTF-16, which a text editor converts.'
-        findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, f"this is {encoding}", "UTF-8", hint))
+        findings.append(file_finding(path, Code.ENCODING_INVALID, f"this is {encoding}", "UTF-8", hint))
         return
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = enumerate(WholeLines(stream, limit or MAX_ROW_CHARACTERS), 1)
@@ -94,9 +75,7 @@ def read_lines(
             except LineTooLong as error:
                 found = f"line {number + 1} is {error}; nothing after it was read"
                 required = "rows, a line each"
-                findings.append(
-                    file_finding(path, ViolationCode.FILE_UNREADABLE, found, required, "Is this the manifest?")
-                )
+                findings.append(file_finding(path, Code.FILE_UNREADABLE, found, required, "Is this the manifest?"))
                 return
             except csv.Error as error:
                 found, required = (
@@ -104,11 +83,11 @@ def read_lines(
                     f"fields separated by {_NAMES[delimiter]}, all of them in one line",
                 )
                 hint = "Look for an unpaired quotation mark."
-                findings.append(file_finding(path, ViolationCode.ROW_MALFORMED, found, required, hint, number))
+                findings.append(file_finding(path, Code.ROW_MALFORMED, found, required, hint, number))
                 continue
             if not line.isascii() and re.search("[\udc80-\udcff]", line):
                 found, hint = "bytes that are not UTF-8", "Save the file again as UTF-8."
-                findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, found, "UTF-8", hint, number))
+                findings.append(file_finding(path, Code.ENCODING_INVALID, found, "UTF-8", hint, number))
             elif line.strip():
                 yield number, fields
 
@@ -121,7 +100,7 @@ def _wide_encoding(path: Path) -> str | None:
     return marked or ("UTF-16, or damaged (zero bytes in its first line)" if b"\0" in line else None)
 
 
-def is_no_record(finding: Violation) -> bool:
+def is_no_record(finding: Finding) -> bool:
     """Whether it is about a line that is not even a row of fields."""
     return finding.code in _NOT_A_RECORD and finding.row is not None
 
@@ -147,8 +126,8 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
     """
     text = text.strip()
     if not is_sample_id(text):
-        raise FieldError(
-            ViolationCode.SAMPLE_ID_INVALID,
+        raise old_field_error(
+            Code.SAMPLE_ID_INVALID,
             field,
             found=short(text),
             required=f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters",
@@ -171,8 +150,8 @@ def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:
     try:
         return _frame_rate(text)
     except ConfigError:
-        raise FieldError(
-            ViolationCode.SOURCE_FPS_INVALID,
+        raise old_field_error(
+            Code.SOURCE_FPS_INVALID,
             field,
             found=short(text),
             required="the track's own rate, a decimal such as 29.97 or a fraction such as 30000/1001",
@@ -193,8 +172,8 @@ def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArra
     """
 
     def fail(found: str) -> NoReturn:
-        raise FieldError(
-            ViolationCode.LABELS_INVALID,
+        raise old_field_error(
+            Code.LABELS_INVALID,
             "labels",
             found=found,
             required=f"a JSON list of {' and '.join(map(str, allowed))}, one a face frame",
@@ -219,7 +198,7 @@ def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArra
     return np.array(values, dtype=np.uint8), float in types
 
 
-def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[str], list[Violation]]:
+def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[str], list[Finding]]:
     """Which ids occur more than once, and the findings about ids.
 
     Rows of one id are all refused, since nobody can say which of them is meant. An id that differs from an earlier one only
@@ -233,9 +212,9 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
     for row, text in ids:
         if is_sample_id(text):
             rows_of[text].append(row)
-    violations = [
-        Violation(
-            code=ViolationCode.SAMPLE_ID_DUPLICATE,
+    findings = [
+        old_finding(
+            code=Code.SAMPLE_ID_DUPLICATE,
             source=source,
             row=row,
             sample_id=sample_id,
@@ -252,9 +231,9 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
     for sample_id, rows in rows_of.items():
         first = first_of.setdefault(folded(sample_id), sample_id)
         if first != sample_id:
-            violations.append(
-                Violation(
-                    code=ViolationCode.SAMPLE_ID_ALIKE,
+            findings.append(
+                old_finding(
+                    code=Code.SAMPLE_ID_ALIKE,
                     source=source,
                     row=rows[0],
                     sample_id=sample_id,
@@ -265,7 +244,7 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
                     severity=Severity.WARNING,
                 )
             )
-    return frozenset(sample_id for sample_id, rows in rows_of.items() if len(rows) > 1), violations
+    return frozenset(sample_id for sample_id, rows in rows_of.items() if len(rows) > 1), findings
 
 
 def _others(rows: Sequence[int], row: int) -> str:
@@ -276,15 +255,17 @@ def _others(rows: Sequence[int], row: int) -> str:
 
 def file_finding(
     path: Path,
-    code: ViolationCode,
+    code: Code,
     found: str,
     required: str,
     hint: str,
     row: int | None = None,
     severity: Severity = Severity.ERROR,
-) -> Violation:
+) -> Finding:
     """A finding about a file, or about one line of it."""
-    return Violation(code=code, source=path.name, row=row, found=found, required=required, hint=hint, severity=severity)
+    return old_finding(
+        code=code, source=path.name, row=row, found=found, required=required, hint=hint, severity=severity
+    )
 
 
 def short(text: str) -> str:

@@ -30,7 +30,6 @@ from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     DECIMAL,
     MAX_SAMPLE_ID_CHARACTERS,
-    FieldError,
     check_ids,
     file_finding,
     is_no_record,
@@ -41,7 +40,10 @@ from muvap_assets.asd.corpora.fields import (
     short,
 )
 from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
-from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_field_error
 from muvap_assets.media.sound_files import STREAM_RULE, stream_name
 
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
@@ -79,9 +81,9 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
 
     ``audio_sample_rate`` in Hz is that of NumPy waveforms whose row gives none.
 
-    Never raises for what the file holds: everything wrong is in the result's violations, together.
+    Never raises for what the file holds: everything wrong is in the result's findings, together.
     """
-    findings: list[Violation] = []
+    findings: list[Finding] = []
     rows: list[ClipRow] = []
     ids: list[tuple[int, str]] = []
     row_count = 0
@@ -97,7 +99,7 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
         findings.append(
             file_finding(
                 path,
-                ViolationCode.FILE_UNREADABLE,
+                Code.FILE_UNREADABLE,
                 f"cannot be read ({error.strerror})",
                 "a readable file",
                 "Check the path.",
@@ -109,7 +111,7 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
         findings.append(
             file_finding(
                 path,
-                ViolationCode.MANIFEST_EMPTY,
+                Code.MANIFEST_EMPTY,
                 "no rows",
                 "at least one row below the header",
                 "Was the export cut short?",
@@ -121,7 +123,7 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
     )
 
 
-def _records(path: Path, findings: list[Violation], ids: list[tuple[int, str]]) -> Iterator[tuple[int, dict[str, str]]]:
+def _records(path: Path, findings: list[Finding], ids: list[tuple[int, str]]) -> Iterator[tuple[int, dict[str, str]]]:
     """Each row with its line number; rows that are not even a record go to ``findings``, the id of each to ``ids``."""
     header: list[str] | None = None
     for number, fields in read_lines(path, findings):
@@ -140,7 +142,7 @@ def _records(path: Path, findings: list[Violation], ids: list[tuple[int, str]]) 
             findings.append(
                 file_finding(
                     path,
-                    ViolationCode.ROW_MALFORMED,
+                    Code.ROW_MALFORMED,
                     f"{len(fields)} fields",
                     f"{len(header)} as the header has",
                     "Fields are separated by one tab; quote a field that holds one.",
@@ -153,12 +155,12 @@ def _records(path: Path, findings: list[Violation], ids: list[tuple[int, str]]) 
         del findings[1:]
 
 
-def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
+def _check_header(path: Path, header: list[str]) -> Iterator[Finding]:
     known = (*MANIFEST_COLUMNS, *OPTIONAL_COLUMNS)
     if len(header) > MAX_COLUMNS:
         yield file_finding(
             path,
-            ViolationCode.ROW_MALFORMED,
+            Code.ROW_MALFORMED,
             f"{len(header)} columns",
             f"at most {MAX_COLUMNS}",
             "The first line names the columns: is this a canonical TSV?",
@@ -173,7 +175,7 @@ def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
         if count > 1 and (name in known or not missing):
             yield file_finding(
                 path,
-                ViolationCode.COLUMN_DUPLICATE,
+                Code.COLUMN_DUPLICATE,
                 f"column {short(name)} occurs {'twice' if count == 2 else f'{count} times'}",
                 "each column once",
                 "Remove one.",
@@ -184,7 +186,7 @@ def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
             hint = f"Did you mean {near[0]!r}?" if near else "Its values go nowhere."
             yield file_finding(
                 path,
-                ViolationCode.COLUMN_UNKNOWN,
+                Code.COLUMN_UNKNOWN,
                 f"column {short(name)} is not read",
                 f"one of {', '.join(known)}",
                 hint,
@@ -193,7 +195,7 @@ def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
             )
 
 
-def _missing_columns(path: Path, header: list[str], missing: list[str]) -> Violation:
+def _missing_columns(path: Path, header: list[str], missing: list[str]) -> Finding:
     more = f", and {len(header) - _NAMES_SHOWN} more" if len(header) > _NAMES_SHOWN else ""
     found = f"no column {', '.join(map(repr, missing))} in [{', '.join(map(short, header[:_NAMES_SHOWN]))}{more}]"
     hint = f"Add {'it' if len(missing) == 1 else 'them'}; a header line of column names is needed, separated by tabs."
@@ -206,7 +208,7 @@ def _missing_columns(path: Path, header: list[str], missing: list[str]) -> Viola
     elif misspelt := list(_misspelt(header, missing)):
         hint = f"Did you mean {', '.join(misspelt)}?"
     required = f"the columns {', '.join(MANIFEST_COLUMNS)}"
-    return file_finding(path, ViolationCode.COLUMN_MISSING, found, required, hint, 1)
+    return file_finding(path, Code.COLUMN_MISSING, found, required, hint, 1)
 
 
 def _misspelt(header: list[str], missing: list[str]) -> Iterator[str]:
@@ -216,19 +218,19 @@ def _misspelt(header: list[str], missing: list[str]) -> Iterator[str]:
             yield f"{column!r} by {name!r}"
 
 
-def _parse_row(source: str, number: int, record: Mapping[str, str], findings: list[Violation]) -> ClipRow | None:
+def _parse_row(source: str, number: int, record: Mapping[str, str], findings: list[Finding]) -> ClipRow | None:
     """The typed row, or ``None`` after adding every finding of its fields to ``findings``."""
     values: dict[str, Any] = {}
     sample_id = CONTROL_CHARACTER.sub("?", record["sample_id"].strip())[:MAX_SAMPLE_ID_CHARACTERS] or None
     broken = False
 
-    def report(error: FieldError, severity: Severity = Severity.ERROR) -> None:
-        findings.append(error.violation(source, number, sample_id, severity))
+    def report(error: ValidationError, severity: Severity = Severity.ERROR) -> None:
+        findings.append(error.finding.placed(source=source, row=number, sample_id=sample_id, severity=severity))
 
     for field, parse in _PARSERS.items():
         try:
             values[field] = parse(record.get(field, ""), record)
-        except FieldError as error:
+        except ValidationError as error:
             report(error)
             broken = True
     if broken:
@@ -236,8 +238,8 @@ def _parse_row(source: str, number: int, record: Mapping[str, str], findings: li
     labels, were_floats = values.pop("labels")
     if were_floats:
         report(
-            FieldError(
-                ViolationCode.LABELS_FLOAT,
+            old_field_error(
+                Code.LABELS_FLOAT,
                 "labels",
                 found="written as 0.0 and 1.0",
                 required="0 and 1",
@@ -251,8 +253,8 @@ def _parse_row(source: str, number: int, record: Mapping[str, str], findings: li
 def _path(field: str, text: str) -> str:
     text = text.strip()
     if not text or CONTROL_CHARACTER.search(text):
-        raise FieldError(
-            ViolationCode.PATH_INVALID,
+        raise old_field_error(
+            Code.PATH_INVALID,
             field,
             found=short(text),
             required="a path, absolute or relative to the manifest",
@@ -267,8 +269,8 @@ def _start_sec(text: str, record: Mapping[str, str]) -> Fraction | None:
         return None
     value = Fraction(text) if DECIMAL.fullmatch(text) or _FRACTION.fullmatch(text) else None
     if value is None or value > _MAX_START_SEC:
-        raise FieldError(
-            ViolationCode.START_SEC_INVALID,
+        raise old_field_error(
+            Code.START_SEC_INVALID,
             "start_sec",
             found=short(text),
             required="seconds from the recording's start, zero or more, a decimal or a fraction",
@@ -280,8 +282,8 @@ def _start_sec(text: str, record: Mapping[str, str]) -> Fraction | None:
 def _visual_kind(text: str, record: Mapping[str, str]) -> VisualKind:
     text = text.strip() or str(VisualKind.NPY)
     if text not in set(VisualKind):
-        raise FieldError(
-            ViolationCode.VISUAL_KIND_INVALID,
+        raise old_field_error(
+            Code.VISUAL_KIND_INVALID,
             "visual_kind",
             found=short(text),
             required=f"one of {', '.join(VisualKind)}",
@@ -304,8 +306,8 @@ def _boxes(text: str, record: Mapping[str, str]) -> TrackBoxes | None:
 def _whole(field: str, text: str) -> int:
     text = text.strip()
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise FieldError(
-            ViolationCode.BOX_INVALID,
+        raise old_field_error(
+            Code.BOX_INVALID,
             field,
             found=short(text),
             required="a whole number, zero or more",
@@ -324,8 +326,8 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     if not text and not _is_array(record):
         return None
     if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= MAX_AUDIO_RATE_HZ:
-        raise FieldError(
-            ViolationCode.AUDIO_RATE_INVALID,
+        raise old_field_error(
+            Code.AUDIO_RATE_INVALID,
             "audio_sample_rate",
             found=short(text),
             required=f"whole samples a second, 1 to {MAX_AUDIO_RATE_HZ}",
@@ -340,8 +342,8 @@ def _audio_stream(text: str, record: Mapping[str, str]) -> str | None:
         return None
     name = stream_name(text)
     if name is None:
-        raise FieldError(
-            ViolationCode.AUDIO_STREAM,
+        raise old_field_error(
+            Code.AUDIO_STREAM,
             "audio_stream",
             found=short(text),
             required=STREAM_RULE,
@@ -355,8 +357,8 @@ def _audio_channel(text: str, record: Mapping[str, str]) -> int | None:
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise FieldError(
-            ViolationCode.AUDIO_CHANNELS,
+        raise old_field_error(
+            Code.AUDIO_CHANNELS,
             "audio_channel",
             found=short(text),
             required="the number of a channel, from 0",
@@ -368,8 +370,8 @@ def _audio_channel(text: str, record: Mapping[str, str]) -> int | None:
 def _labels_known(text: str) -> bool:
     values = {"": True, "true": True, "false": False}
     if text.strip().lower() not in values:
-        raise FieldError(
-            ViolationCode.LABELS_KNOWN_INVALID,
+        raise old_field_error(
+            Code.LABELS_KNOWN_INVALID,
             "labels_known",
             found=short(text),
             required="true or false",

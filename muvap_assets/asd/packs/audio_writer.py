@@ -21,7 +21,10 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.packs.layout import AUDIO_DTYPE, crc32_zeros
 from muvap_assets.asd.packs.plan import Placed
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.media.audio import ID_LENGTH, mono_16k_blocks, to_int16
 from muvap_assets.media.npy import write_at
 from muvap_assets.storage.digests import file_sha256
@@ -41,7 +44,7 @@ class WrittenRecording:
     """What became of one recording: its clips, or everything that is wrong with it."""
 
     clips: tuple[WrittenAudio, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +75,9 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root
     Raises:
         OSError: the target cannot be written.
     """
-    violations = _changed_files(clips, root)
-    if violations:
-        return WrittenRecording((), tuple(violations))
+    findings = _changed_files(clips, root)
+    if findings:
+        return WrittenRecording((), tuple(findings))
     first = clips[0].clip
     spans = [_Span(placed, places[placed.shard]) for placed in clips]
     stop = max(span.stop for span in spans)
@@ -83,14 +86,14 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root
             first.audio_file(root), first.audio_sample_rate, stop, first.audio_from_video, first.sound_choice
         )
         decoded = _scatter(spans, blocks)
-    except MediaError as error:
-        return WrittenRecording((), tuple(error.violation(**_place(placed.clip)) for placed in clips))
-    violations = [
+    except ValidationError as error:
+        return WrittenRecording((), tuple(error.finding.placed(**_place(placed.clip)) for placed in clips))
+    findings = [
         _length_mismatch(placed.clip, decoded)
         for placed in clips
         if decoded != min(stop, placed.clip.recording_samples)
     ]
-    return WrittenRecording(tuple(span.finish() for span in spans), tuple(violations))
+    return WrittenRecording(tuple(span.finish() for span in spans), tuple(findings))
 
 
 def _scatter(spans: list[_Span], blocks: Iterable[npt.NDArray[np.float32]]) -> int:
@@ -139,9 +142,9 @@ class _Span:
         return WrittenAudio(self._placed.position, crc32_zeros(silence, self._crc32), self._clipped)
 
 
-def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Violation]:
+def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Finding]:
     """Clips whose file is gone, or is not the one that was validated and measured."""
-    faults: dict[str, Callable[[Clip], Violation] | None] = {}
+    faults: dict[str, Callable[[Clip], Finding] | None] = {}
     for placed in clips:
         if placed.clip.audio_path not in faults:
             faults[placed.clip.audio_path] = _file_fault(placed.clip, root)
@@ -149,37 +152,37 @@ def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Violation]:
     return [fault(clip) for clip, fault in found if fault is not None]
 
 
-def _file_fault(clip: Clip, root: Path) -> Callable[[Clip], Violation] | None:
+def _file_fault(clip: Clip, root: Path) -> Callable[[Clip], Finding] | None:
     try:
         digest = file_sha256(clip.audio_file(root))[:ID_LENGTH]
     except OSError as error:
         reason = str(error.strerror)
-        return lambda clip: _violation(
-            clip, ViolationCode.AUDIO_MISSING, reason, "the recording of the row", "Was the corpus moved?"
+        return lambda clip: _finding(
+            clip, Code.AUDIO_MISSING, reason, "the recording of the row", "Was the corpus moved?"
         )
     if digest == clip.recording_id[:ID_LENGTH]:
         return None
-    return lambda clip: _violation(
+    return lambda clip: _finding(
         clip,
-        ViolationCode.AUDIO_CHANGED,
+        Code.AUDIO_CHANGED,
         f"the file's digest is {digest}",
         f"{clip.recording_id}, the recording that was validated and measured",
         "Validate and measure the corpus again.",
     )
 
 
-def _length_mismatch(clip: Clip, decoded: int) -> Violation:
-    return _violation(
+def _length_mismatch(clip: Clip, decoded: int) -> Finding:
+    return _finding(
         clip,
-        ViolationCode.AUDIO_CHANGED,
+        Code.AUDIO_CHANGED,
         f"decodes to {decoded} samples at 16 kHz",
         f"{clip.recording_samples}, as when it was validated",
         "The decoder changed: validate and measure the corpus again.",
     )
 
 
-def _violation(clip: Clip, code: ViolationCode, found: str, required: str, hint: str) -> Violation:
-    return Violation(code=code, found=found, required=required, hint=hint, **_place(clip))
+def _finding(clip: Clip, code: Code, found: str, required: str, hint: str) -> Finding:
+    return old_finding(code=code, found=found, required=required, hint=hint, **_place(clip))
 
 
 def _place(clip: Clip) -> dict[str, Any]:

@@ -17,7 +17,10 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
 from muvap_assets.asd.packs.layout import crc32_join
 from muvap_assets.asd.packs.plan import Placed
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.media.faces import NpyFaces, decode_jpeg_gray, list_frames, open_npy_faces, read_jpeg, stamp_gaps
 from muvap_assets.media.npy import write_at
 
@@ -37,7 +40,7 @@ FaceSource: TypeAlias = NpyFaces | JpegFaces
 """Faces that were found to be what the manifest says. Holds no open file, however many clips are in work."""
 
 
-def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tuple[list[MediaError], bytes]:
+def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tuple[list[ValidationError], bytes]:
     """Read frames from ``first`` into ``out``, uint8 [n, H, W].
 
     Returns:
@@ -47,7 +50,7 @@ def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tu
     if isinstance(source, NpyFaces):
         try:
             source.read_into(first, out)
-        except MediaError as error:
+        except ValidationError as error:
             return [error], b""
         return [], hashlib.sha256(out.data).digest()
     for i, name in enumerate(source.names[first : first + len(out)]):
@@ -56,7 +59,7 @@ def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tu
             data = read_jpeg(path)
             decode_jpeg_gray(data, out[i], path)
             digests.append(hashlib.sha256(data).digest())
-        except MediaError as error:
+        except ValidationError as error:
             errors.append(error)
     return errors, b"".join(digests)
 
@@ -65,7 +68,7 @@ def read_pieces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> I
     """The pieces that :func:`read_faces` digests, nothing decoded; ``out`` may be written to.
 
     Raises:
-        MediaError: one cannot be read.
+        ValidationError: one cannot be read.
     """
     if isinstance(source, NpyFaces):
         source.read_into(first, out)
@@ -75,7 +78,7 @@ def read_pieces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> I
         yield read_jpeg(source.folder / name)
 
 
-def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Violation]]:
+def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Finding]]:
     """The faces of a clip, if they still are what the manifest says, or everything that is wrong with them."""
     path = clip.visual_file(root)
     if clip.visual_kind is VisualKind.JPEG_DIRECTORY:
@@ -83,14 +86,14 @@ def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Violatio
             return None, [shape_mismatch(clip, (clip.face_height, clip.face_width), (FACE_SIZE, FACE_SIZE))]
         listing = list_frames(path)
         if listing.errors:
-            return None, [error.violation(**_place(clip)) for error in listing.errors]
+            return None, [error.finding.placed(**_place(clip)) for error in listing.errors]
         if len(listing.names) != clip.source_frames:
             return None, [_count_mismatch(clip, len(listing.names), _gaps(listing.names))]
         return JpegFaces(path, listing.names), []
     try:
         faces = open_npy_faces(path)
-    except MediaError as error:
-        return None, [error.violation(**_place(clip))]
+    except ValidationError as error:
+        return None, [error.finding.placed(**_place(clip))]
     if faces.shape[0] != clip.source_frames:
         return None, [_count_mismatch(clip, faces.shape[0])]
     if faces.shape[1:] != (clip.face_height, clip.face_width):
@@ -98,10 +101,10 @@ def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Violatio
     return faces, []
 
 
-def shape_mismatch(clip: Clip, found: tuple[int, int], required: tuple[int, int]) -> Violation:
+def shape_mismatch(clip: Clip, found: tuple[int, int], required: tuple[int, int]) -> Finding:
     """The finding that a clip's faces have another height or width than they should."""
-    return Violation(
-        code=ViolationCode.FACE_SHAPE_MISMATCH,
+    return old_finding(
+        code=Code.FACE_SHAPE_MISMATCH,
         found=f"faces of {found[0]}x{found[1]}",
         required=f"{required[0]}x{required[1]}, one shape for all faces of a pack",
         hint="Resize them, or pack the odd ones as a corpus of their own.",
@@ -109,9 +112,9 @@ def shape_mismatch(clip: Clip, found: tuple[int, int], required: tuple[int, int]
     )
 
 
-def _count_mismatch(clip: Clip, frames: int, gaps: str = "") -> Violation:
-    return Violation(
-        code=ViolationCode.LABEL_COUNT_MISMATCH,
+def _count_mismatch(clip: Clip, frames: int, gaps: str = "") -> Finding:
+    return old_finding(
+        code=Code.LABEL_COUNT_MISMATCH,
         found=f"labels has {clip.source_frames} entries, faces has {frames} frames{gaps}",
         required="as many faces as labels",
         hint="They changed since the manifest was validated: extract the track again, then validate again.",
@@ -151,7 +154,7 @@ class WrittenBlock:
     crc32: int
     size_bytes: int
     pieces: bytes
-    errors: tuple[MediaError, ...]
+    errors: tuple[ValidationError, ...]
 
 
 def blocks_of(placed: Placed, source: FaceSource) -> Iterator[FaceBlock]:
@@ -204,7 +207,7 @@ class ClipFaces:
     clip: Clip
     crc32: int = 0
     frames: int = 0
-    errors: list[MediaError] = field(default_factory=list)
+    errors: list[ValidationError] = field(default_factory=list)
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     _next: int = 0
     _waiting: dict[int, WrittenBlock] = field(default_factory=dict)
@@ -226,7 +229,7 @@ class ClipFaces:
         """A digest over what the faces were made from, piece after piece in frame order."""
         return self._digest.hexdigest()
 
-    def violations(self) -> list[Violation]:
+    def findings(self) -> list[Finding]:
         """See :func:`_unreadable_frames`."""
         return _unreadable_frames(self.clip, self.errors)
 
@@ -234,37 +237,30 @@ class ClipFaces:
     def pictures_are_bad(self) -> bool:
         """Whether all that is wrong are pictures that do not decode: the files themselves are those of the manifest."""
         of_pictures = self.clip.visual_kind is VisualKind.JPEG_DIRECTORY
-        return of_pictures and {error.code for error in self.errors} == {ViolationCode.FACES_UNREADABLE}
+        return of_pictures and {error.finding.code for error in self.errors} == {Code.FACES_UNREADABLE}
 
 
-def decode_faults(clip: Clip, root: Path) -> list[Violation]:
+def decode_faults(clip: Clip, root: Path) -> list[Finding]:
     """What reading all faces of a clip finds, just as packing it would; memory holds one block.
 
     Boxes of a video are not looked at: a manifest is made of the decoded video.
     """
     if clip.visual_kind is VisualKind.VIDEO_BOXES:
         return []
-    source, violations = open_faces(clip, root)
+    source, findings = open_faces(clip, root)
     if source is None:
-        return violations
-    step, errors = frames_per_block(clip.face_height, clip.face_width), list[MediaError]()
+        return findings
+    step, errors = frames_per_block(clip.face_height, clip.face_width), list[ValidationError]()
     frames = np.empty((min(step, clip.source_frames), clip.face_height, clip.face_width), np.uint8)
     for first in range(0, clip.source_frames, step):
         errors += read_faces(source, first, frames[: clip.source_frames - first])[0]
     return _unreadable_frames(clip, errors)
 
 
-def _unreadable_frames(clip: Clip, errors: Sequence[MediaError]) -> list[Violation]:
+def _unreadable_frames(clip: Clip, errors: Sequence[ValidationError]) -> list[Finding]:
     """One finding, about the first frame that could not be read, with how many more there are."""
     if not errors:
         return []
-    first, more = errors[0], len(errors) - 1
-    return [
-        Violation(
-            code=first.code,
-            found=f"{Path(first.where).name}: {first.found}{f' (and {more} more frames)' if more else ''}",
-            required=first.required,
-            hint=first.hint,
-            **_place(clip),
-        )
-    ]
+    first, more = errors[0].finding, f" (and {len(errors) - 1} more frames)" if len(errors) > 1 else ""
+    found = f"{Path(first.path or '').name}: {first.found}{more}"
+    return [first.placed(**{**_place(clip), "found": found})]

@@ -16,7 +16,9 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.levels import LoudnessTarget
 from muvap_assets.asd.packs.reader import PackReader
-from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 QUANTILE_NAMES = ("min", "p5", "p50", "p95", "max")
@@ -153,12 +155,12 @@ def _distribution(values: Floats) -> Distribution | None:
     return Distribution(**dict(zip(QUANTILE_NAMES, map(float, np.quantile(values, QUANTILES)), strict=True)))
 
 
-def unusual_figures(report: DatasetReport) -> list[Violation]:
+def unusual_figures(report: DatasetReport) -> list[Finding]:
     """Warnings about figures unlike those known of the corpus, or unlike any corpus."""
     known = next((KNOWN[name] for name in KNOWN if report.dataset.lower().startswith(name)), KnownFigures())
     return [
-        Violation(
-            code=ViolationCode.FIGURE_UNUSUAL,
+        old_finding(
+            code=Code.FIGURE_UNUSUAL,
             source=report.dataset,
             field=figure,
             found=found,

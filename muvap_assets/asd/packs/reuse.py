@@ -42,7 +42,7 @@ from muvap_assets.asd.packs.origins import (
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.video_rows import boxes_of
-from muvap_assets.errors import FormatError, MediaError
+from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.media.npy import NpyError, read_at, read_npy_header, write_at
 from muvap_assets.storage.digests import Digests
 
@@ -281,8 +281,8 @@ def _copy_audio(found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.
 
 def _content_of(clip: Clip, root: Path, buffer: npt.NDArray[np.uint8]) -> str | None:
     """What a face source holds now, as packing it would find; ``None`` where it cannot be read."""
-    source, violations = open_faces(clip, root)
-    if source is None or violations:
+    source, findings = open_faces(clip, root)
+    if source is None or findings:
         return None
     digest, step = hashlib.sha256(), frames_per_block(clip.face_height, clip.face_width)
     try:
@@ -291,7 +291,7 @@ def _content_of(clip: Clip, root: Path, buffer: npt.NDArray[np.uint8]) -> str | 
             frames = buffer[: count * clip.face_height * clip.face_width]
             for piece in read_pieces(source, first, frames.reshape(count, clip.face_height, clip.face_width)):
                 digest.update(hashlib.sha256(piece).digest())
-    except MediaError:
+    except ValidationError:
         return None
     return digest.hexdigest()
 

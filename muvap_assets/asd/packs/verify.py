@@ -21,14 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip
-from muvap_assets.asd.manifest_files import VIOLATIONS_FILE
+from muvap_assets.asd.manifest_files import FINDINGS_FILE
 from muvap_assets.asd.packs.layout import (
     ARROW_FILE,
     HEADER_FILE,
     JSON_FILE,
     SHARD_FILES,
     PackEntry,
-    PackFormatError,
     PackHeader,
     entry_at,
     map_index,
@@ -40,7 +39,10 @@ from muvap_assets.asd.packs.reader import ShardLengths, shard_lengths
 from muvap_assets.asd.packs.scan import ShardScan, scan_shard
 from muvap_assets.asd.packs.set_aside import read_set_aside, without_set_aside
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.media.npy import NpyError
 from muvap_assets.publish import CheckOutcome, not_run
 from muvap_assets.threads import thread_pool
@@ -51,12 +53,12 @@ PACK_CHECKS = (
 )
 _CONTENT_CHECKS = ("labels_binary", "audio_spans_faces", "round_trip")
 _CODES = {
-    "shapes": ViolationCode.ARTIFACT_INVALID,
-    "offsets_contiguous": ViolationCode.OFFSET_MISMATCH,
-    "labels_binary": ViolationCode.LABELS_INVALID,
-    "audio_spans_faces": ViolationCode.COUNT_MISMATCH,
-    "levels_finite": ViolationCode.LEVEL_INVALID,
-    "round_trip": ViolationCode.DIGEST_MISMATCH,
+    "shapes": Code.ARTIFACT_INVALID,
+    "offsets_contiguous": Code.OFFSET_MISMATCH,
+    "labels_binary": Code.LABELS_INVALID,
+    "audio_spans_faces": Code.COUNT_MISMATCH,
+    "levels_finite": Code.LEVEL_INVALID,
+    "round_trip": Code.DIGEST_MISMATCH,
 }
 _SHOWN = 100
 
@@ -75,8 +77,8 @@ def verify_pack(folder: Path, clips: Sequence[Clip] | None = None) -> list[Check
     findings = _Findings()
     try:
         pack = _open(folder)
-    except PackFormatError as error:
-        findings.add_record("shapes", error.violation())
+    except FormatError as error:
+        findings.add_record("shapes", error.finding)
         reason = "the pack cannot be opened"
         return [findings.outcome("shapes"), *(not_run(name, reason) for name in PACK_CHECKS if name != "shapes")]
     _check_shapes(pack, clips, findings)
@@ -92,13 +94,13 @@ def verify_pack(folder: Path, clips: Sequence[Clip] | None = None) -> list[Check
     return [*(findings.outcome(name, **numbers[name]) for name in _CODES), _rejected_tracks(pack.set_aside)]
 
 
-def _rejected_tracks(set_aside: Sequence[Violation]) -> CheckOutcome:
+def _rejected_tracks(set_aside: Sequence[Finding]) -> CheckOutcome:
     return CheckOutcome(
         name="rejected_tracks",
         passed=not set_aside,
         severity=Severity.WARNING,
         numbers={"rejected": len(set_aside)},
-        violations=tuple(set_aside),
+        findings=tuple(set_aside),
     )
 
 
@@ -106,7 +108,7 @@ class _Findings:
     """The findings of each check: all counted, the first ones kept."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, list[Violation]] = {name: [] for name in _CODES}
+        self._kept: dict[str, list[Finding]] = {name: [] for name in _CODES}
         self._count: Counter[str] = Counter()
 
     def add(
@@ -114,7 +116,7 @@ class _Findings:
     ) -> None:
         self.add_record(
             check,
-            Violation(
+            old_finding(
                 code=_CODES[check],
                 found=found,
                 required=required,
@@ -124,10 +126,10 @@ class _Findings:
             ),
         )
 
-    def add_record(self, check: str, violation: Violation) -> None:
+    def add_record(self, check: str, finding: Finding) -> None:
         self._count[check] += 1
         if len(self._kept[check]) < _SHOWN:
-            self._kept[check].append(violation)
+            self._kept[check].append(finding)
 
     def outcome(self, check: str, **numbers: int | float | str) -> CheckOutcome:
         return CheckOutcome.of(check, self._kept[check], findings=self._count[check], **numbers)
@@ -143,8 +145,8 @@ class _Pack:
     folder: Path
     header: PackHeader
     index: pa.RecordBatch
-    lengths: tuple[ShardLengths | PackFormatError, ...]
-    set_aside: tuple[Violation, ...]
+    lengths: tuple[ShardLengths | FormatError, ...]
+    set_aside: tuple[Finding, ...]
 
     def column(self, name: str) -> npt.NDArray[Any]:
         return np.asarray(self.index.column(name).to_numpy(zero_copy_only=False))
@@ -161,11 +163,11 @@ class _Pack:
 
 def _open(folder: Path) -> _Pack:
     header, index = read_header(folder), map_index(folder)
-    lengths: list[ShardLengths | PackFormatError] = []
+    lengths: list[ShardLengths | FormatError] = []
     for shard in range(min(header.shards, index.num_rows)):
         try:
             lengths.append(shard_lengths(folder, shard, header.face_shape))
-        except PackFormatError as error:
+        except FormatError as error:
             lengths.append(error)
     return _Pack(folder, header, index, tuple(lengths), read_set_aside(folder))
 
@@ -173,8 +175,8 @@ def _open(folder: Path) -> _Pack:
 def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings) -> None:
     """Header, index, folders, array headers and the manifest agree about how much there is."""
     for lengths in pack.lengths:
-        if isinstance(lengths, PackFormatError):
-            findings.add_record("shapes", lengths.violation())
+        if isinstance(lengths, FormatError):
+            findings.add_record("shapes", lengths.finding)
     counted = {
         "shards": len(pack.lengths),
         "samples": pack.index.num_rows,
@@ -186,7 +188,7 @@ def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings
             findings.add("shapes", f"{key} {promised}", f"{count}, as the index has", source=HEADER_FILE)
     shards = [shard_name(shard) for shard in range(len(pack.lengths))]
     expected = {HEADER_FILE, ARROW_FILE, *shards, *(f"{shard}/{name}" for shard in shards for name in SHARD_FILES)}
-    expected |= {VIOLATIONS_FILE} if pack.set_aside else set()
+    expected |= {FINDINGS_FILE} if pack.set_aside else set()
     present = {path.relative_to(pack.folder).as_posix() for path in pack.folder.rglob("*")}
     for name in sorted(present - expected):
         findings.add("shapes", "a file that is no part of the pack", "nothing else in its folder", source=name)
@@ -200,12 +202,12 @@ def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings
 
 def _check_set_aside(pack: _Pack, findings: _Findings) -> None:
     """As many tracks are listed as the header counts, and none of them is a sample."""
-    listed = {str(violation.sample_id) for violation in pack.set_aside}
+    listed = {str(finding.sample_id) for finding in pack.set_aside}
     if (promised := pack.header.provenance.get("rejected", 0)) != len(pack.set_aside):
         found = f"{len(pack.set_aside)} tracks set aside"
-        findings.add("shapes", found, f"{promised}, as {HEADER_FILE} has", source=VIOLATIONS_FILE)
+        findings.add("shapes", found, f"{promised}, as {HEADER_FILE} has", source=FINDINGS_FILE)
     for sample_id in sorted(listed & set(pack.index.column("sample_id").to_pylist())):
-        findings.add("shapes", "set aside", "no sample of this id", sample_id=sample_id, source=VIOLATIONS_FILE)
+        findings.add("shapes", "set aside", "no sample of this id", sample_id=sample_id, source=FINDINGS_FILE)
 
 
 def _check_offsets(pack: _Pack, findings: _Findings) -> npt.NDArray[np.bool_]:
@@ -219,7 +221,7 @@ def _check_offsets(pack: _Pack, findings: _Findings) -> npt.NDArray[np.bool_]:
     for row in map(int, np.flatnonzero((shards < 0) | (shards >= len(pack.lengths)))):
         findings.add("offsets_contiguous", f"shard {shards[row]}", "a shard of the pack", sample_id=pack.sample_id(row))
     for shard, lengths in enumerate(pack.lengths):
-        if isinstance(lengths, PackFormatError):
+        if isinstance(lengths, FormatError):
             continue
         rows = pack.rows_of(shard)
         within = np.ones(len(rows), bool)
@@ -292,8 +294,8 @@ def _check_json(pack: _Pack, findings: _Findings) -> None:
         source = f"{shard_name(shard)}/{JSON_FILE}"
         try:
             rows = read_json_index(pack.folder, shard)
-        except PackFormatError as error:
-            findings.add_record("round_trip", error.violation())
+        except FormatError as error:
+            findings.add_record("round_trip", error.finding)
             continue
         required = pack.index.take(pa.array(pack.rows_of(shard))).to_pylist()
         if len(rows) != len(required):
@@ -343,7 +345,7 @@ def _check_content(pack: _Pack, usable: npt.NDArray[np.bool_], findings: _Findin
     total = ShardScan()
 
     def scan(shard: int) -> ShardScan | str:
-        if isinstance(pack.lengths[shard], PackFormatError):
+        if isinstance(pack.lengths[shard], FormatError):
             return "its arrays are damaged"
         rows = pack.rows_of(shard)
         try:

@@ -27,7 +27,10 @@ from muvap_assets.asd.packs.audio_writer import Place
 from muvap_assets.asd.packs.origins import boxes_content, faces_origin, files_state
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.asd.video_rows import boxes_of, track_faults
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.legacy import old_finding
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.npy import write_at
 from muvap_assets.media.video import VideoFrame
@@ -50,7 +53,7 @@ class WrittenVideo:
 
     clips: tuple[Placed, ...]
     faces: tuple[WrittenFaces, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 def group_by_video(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
@@ -78,22 +81,22 @@ def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Pa
     listed = sorted({boxes_of(placed.clip).boxes_path for placed in clips})
     before = files_state([path, *(root / name for name in listed)])
     listings = {name: read_face_boxes(root / name) for name in listed}
-    violations = [violation for placed in clips for violation in _shape_faults(placed.clip, listings)]
-    if violations:
-        return WrittenVideo(clips, (), tuple(violations))
+    findings = [finding for placed in clips for finding in _shape_faults(placed.clip, listings)]
+    if findings:
+        return WrittenVideo(clips, (), tuple(findings))
     try:
         with ExitStack() as stack:
             tracks = _open_tracks(clips, places, listings, stack)
-            violations = _scatter(tracks, path, listings)
-    except MediaError as error:
-        return WrittenVideo(clips, (), tuple(error.violation(**_place(placed.clip)) for placed in clips))
-    origins = {} if violations else _origins(clips, path, root, before)
+            findings = _scatter(tracks, path, listings)
+    except ValidationError as error:
+        return WrittenVideo(clips, (), tuple(error.finding.placed(**_place(placed.clip)) for placed in clips))
+    origins = {} if findings else _origins(clips, path, root, before)
     faces = tuple(
         WrittenFaces(track.placed, track.crc32, origins.get(track.placed.position, ""))
         for track in tracks
         if track.complete
     )
-    return WrittenVideo(clips, faces, tuple(violations))
+    return WrittenVideo(clips, faces, tuple(findings))
 
 
 def _origins(clips: tuple[Placed, ...], path: Path, root: Path, before: str | None) -> dict[int, str]:
@@ -115,21 +118,21 @@ def _origins(clips: tuple[Placed, ...], path: Path, root: Path, before: str | No
     }
 
 
-def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing]) -> list[Violation]:
+def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing]) -> list[Finding]:
     """Hand each frame to the tracks it is part of; returns what kept a track from being complete."""
     waiting, active = deque(tracks), list[_Track]()
     stop = max(track.stop for track in tracks)
-    decoded, violations = 0, list[Violation]()
+    decoded, findings = 0, list[Finding]()
     with open_video(path) as source:
         for frame in source.frames():
             if decoded == 0:
                 width, height = frame.size
-                violations = [
+                findings = [
                     fault
                     for track in tracks
                     for fault in _placed_faults(track.placed.clip, listings[track.boxes_path], width, height)
                 ]
-            if violations or frame.index >= stop:
+            if findings or frame.index >= stop:
                 break
             decoded = frame.index + 1
             while waiting and waiting[0].first <= frame.index:
@@ -138,7 +141,7 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
             active = [track for track in active if track.stop > decoded]
         stopped = source.stopped
     missing = [track for track in tracks if not track.complete]
-    return violations or [_frames_missing(track.placed.clip, decoded, stopped) for track in missing]
+    return findings or [_frames_missing(track.placed.clip, decoded, stopped) for track in missing]
 
 
 def _write_frame(active: Iterable[_Track], frame: VideoFrame) -> None:
@@ -208,27 +211,27 @@ def _stop(clip: Clip) -> int:
 # --- findings ---------------------------------------------------------------------------------------------------------
 
 
-def _shape_faults(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Violation]:
+def _shape_faults(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Finding]:
     if (clip.face_height, clip.face_width) != (FACE_SIZE, FACE_SIZE):
-        yield Violation(
-            code=ViolationCode.FACE_SHAPE_MISMATCH,
+        yield old_finding(
+            code=Code.FACE_SHAPE_MISMATCH,
             found=f"faces of {clip.face_height}x{clip.face_width}",
             required=f"{FACE_SIZE}x{FACE_SIZE}, which is what boxes of a video become",
             hint="Validate the corpus again.",
             **_place(clip),
         )
     for error in listings[boxes_of(clip).boxes_path].errors:
-        yield error.violation(**_place(clip))
+        yield error.finding.placed(**_place(clip))
 
 
-def _placed_faults(clip: Clip, listing: BoxListing, width: int, height: int) -> Iterator[Violation]:
+def _placed_faults(clip: Clip, listing: BoxListing, width: int, height: int) -> Iterator[Finding]:
     for fault in track_faults(clip, listing, width, height):
-        yield Violation(code=fault.code, found=fault.found, required=fault.required, hint=fault.hint, **_place(clip))
+        yield old_finding(code=fault.code, found=fault.found, required=fault.required, hint=fault.hint, **_place(clip))
 
 
-def _frames_missing(clip: Clip, decoded: int, stopped: str) -> Violation:
-    return Violation(
-        code=ViolationCode.LABEL_COUNT_MISMATCH,
+def _frames_missing(clip: Clip, decoded: int, stopped: str) -> Finding:
+    return old_finding(
+        code=Code.LABEL_COUNT_MISMATCH,
         found=f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}",
         required=f"{_stop(clip)}, up to the clip's last face",
         hint="The video changed since the manifest was validated: validate the corpus again.",

@@ -1,0 +1,649 @@
+"""The table of all that can be wrong with an input: codes, weights, causes, what is required and what to do.
+
+Nothing of this is written anywhere else: :class:`muvap_assets.findings.Finding` fills the texts in, and the tables of
+``docs/troubleshooting.md`` are made from them. Knows nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Severity(StrEnum):
+    """How much a finding weighs: an error keeps its row out, a warning is reported and the row goes on."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
+class Case(NamedTuple):
+    """A kind of findings of one code that asks for something else; what is empty is as for the code."""
+
+    name: str
+    required: str = ""
+    hint: str = ""
+
+
+ERROR, WARNING, EITHER = (Severity.ERROR,), (Severity.WARNING,), (Severity.ERROR, Severity.WARNING)
+
+
+class Code(StrEnum):
+    """The stable name of each thing that can be wrong. It appears in JSONL, tables and the UI, and never changes its meaning.
+
+    A row of the table: the name, what such a finding may weigh, its causes, what is required, what to do, and the cases in
+    which one of the latter two differs. Finding texts take facts by name: ``{limit}``.
+    """
+
+    severities: tuple[Severity, ...]
+    causes: str
+    required: str
+    hint: str
+    cases: tuple[Case, ...]
+
+    def __new__(
+        cls, name: str, severities: tuple[Severity, ...], causes: str, required: str, hint: str, *cases: Case
+    ) -> Code:
+        """A row of the table as a member."""
+        member = str.__new__(cls, name)
+        member._value_, member.severities, member.causes = name, severities, causes
+        member.required, member.hint, member.cases = required, hint, cases
+        return member
+
+    def case(self, name: str) -> Case:
+        """What is required and what to do in a case, as templates; the empty name is that of no case.
+
+        Raises:
+            KeyError: the code has no such case.
+        """
+        found = {each.name: each for each in (Case(""), *self.cases)}[name]
+        return Case(name, found.required or self.required, found.hint or self.hint)
+
+    # fmt: off
+    # Text of a manifest
+    FILE_UNREADABLE = ("file_unreadable", ERROR,
+        "The file is not there, may not be read, or goes on without a line break.",
+        "a manifest",
+        "Check path and permissions.")
+    ENCODING_INVALID = ("encoding_invalid", ERROR,
+        "A line holds bytes that are not UTF-8, or the whole file is UTF-16, such as a spreadsheet's \"Unicode Text\".",
+        "UTF-8",
+        "Save the file as UTF-8.")
+    COLUMN_MISSING = ("column_missing", ERROR,
+        "The header lacks a required column; often there is no header, or it is separated by commas or semicolons.",
+        "{required}",
+        "Add it; separate by tabs.")
+    COLUMN_DUPLICATE = ("column_duplicate", ERROR,
+        "A column name occurs twice.",
+        "{required}",
+        "Remove one.")
+    COLUMN_UNKNOWN = ("column_unknown", EITHER,
+        "A column of the TSV that nothing reads, often a typing error: a warning. Predictions given as ground truth: an error.",
+        "{required}",
+        "Rename it, or leave it: its values go nowhere.")
+    ROW_MALFORMED = ("row_malformed", ERROR,
+        "A line has another number of fields than the header, or an unpaired quotation mark (a row is one line, and no field "
+        "goes on in the next); a line of JSON Lines is no JSON; scores that are not finite.",
+        "{required}",
+        "Correct the line that is named.")
+    MANIFEST_EMPTY = ("manifest_empty", ERROR,
+        "There is no row, or none was accepted.",
+        "at least one",
+        "Export it again; look at what was rejected.")
+    SAMPLE_ID_INVALID = ("sample_id_invalid", ERROR,
+        "An id is empty, too long or holds control characters; a stored row is of another id.",
+        "{required}",
+        "Give each track a stable, unique name.")
+    SAMPLE_ID_DUPLICATE = ("sample_id_duplicate", ERROR,
+        "Two rows have one id, whatever else is wrong with either. All of them are refused, since nobody can say which is meant.",
+        "{required}",
+        "Rename or drop the others.")
+    SAMPLE_ID_ALIKE = ("sample_id_alike", WARNING,
+        "Two ids differ only by case or Unicode form: one track under two names, or names that a file system takes for one.",
+        "ids that differ in more",
+        "Rename one, or drop one.")
+    PATH_INVALID = ("path_invalid", ERROR,
+        "A path is empty or holds control characters; an id that is part of a path holds a slash.",
+        "{required}",
+        "Fill it.")
+    SOURCE_FPS_INVALID = ("source_fps_invalid", ERROR,
+        "The frame rate is no decimal or fraction above 0 and up to 1000.",
+        "the track's own rate, a decimal such as 29.97 or a fraction such as 30000/1001",
+        "Read it from the video the faces were cut from. Never guess it.")
+    START_SEC_INVALID = ("start_sec_invalid", ERROR,
+        "`start_sec` is negative or no number.",
+        "seconds from the recording's start, zero or more, a decimal or a fraction",
+        "Give seconds from the recording's start.")
+    LABELS_INVALID = ("labels_invalid", ERROR,
+        "`labels` is no JSON list of 0 and 1. In a pack: labels cannot be read back as such.",
+        "{required}",
+        "Map other vocabularies first; pack again.")
+    LABELS_FLOAT = ("labels_float", WARNING,
+        "Labels are written as 0.0 and 1.0.",
+        "0 and 1",
+        "Nothing; write integers to silence it.")
+    LABELS_KNOWN_INVALID = ("labels_known_invalid", ERROR,
+        "`labels_known` is neither true nor false.",
+        "true or false",
+        "Leave it empty for true.")
+    VISUAL_KIND_INVALID = ("visual_kind_invalid", ERROR,
+        "`visual_kind` is none of those there are.",
+        "{required}",
+        "Leave it empty for arrays.")
+    AUDIO_RATE_INVALID = ("audio_rate_invalid", ERROR,
+        "A NumPy waveform without a usable `audio_sample_rate`, or one array with two rates.",
+        "{required}",
+        "Give the true rate, once: in the column, or for all rows by the option `audio_sample_rate`.")
+
+    # Faces
+    FACES_MISSING = ("faces_missing", ERROR,
+        "Nothing is at `visual_path`, or the corpus has no folder of faces.",
+        "{required}",
+        "Was the corpus moved? Correct the path.")
+    FACES_UNREADABLE = ("faces_unreadable", ERROR,
+        "The array is cut short or no `.npy` file, the folder is a file, or a JPEG does not decode.",
+        "{required}",
+        "Extract the track again.")
+    FACES_DTYPE = ("faces_dtype", ERROR,
+        "The array is not uint8.",
+        "uint8 grey levels 0..255",
+        "Convert it; values in 0..1 have to be multiplied by 255 first.")
+    FACES_LAYOUT = ("faces_layout", ERROR,
+        "The array is not [frames, height, width] in C order.",
+        "{required}",
+        "Drop the axis of length 1, or convert colour to grey.")
+    FACES_EMPTY = ("faces_empty", ERROR,
+        "There is no frame, or no box of the face in its window.",
+        "{required}",
+        "Drop the row, or extract again.")
+    FACE_SHAPE_MISMATCH = ("face_shape_mismatch", ERROR,
+        "This track's faces have another size than most of the corpus; a pack has one.",
+        "{required}",
+        "Resize them, or make them a corpus of their own.")
+    FRAME_NAME_INVALID = ("frame_name_invalid", ERROR,
+        "A file of the folder is not named by a number, or is no JPEG.",
+        "{required}",
+        "Name crops by time or number; convert other pictures; move the rest out.")
+    FRAME_NAME_DUPLICATE = ("frame_name_duplicate", ERROR,
+        "Two names are one number, `1.0.jpg` and `1.00.jpg`.",
+        "{required}",
+        "Keep one.")
+    FRAME_FILE_EMPTY = ("frame_file_empty", ERROR,
+        "A crop has 0 bytes: an extraction was stopped.",
+        "{required}",
+        "Extract it again.")
+    LABEL_COUNT_MISMATCH = ("label_count_mismatch", ERROR,
+        "There are more or fewer labels than faces. Never trimmed: every later label would shift.",
+        "{required}",
+        "Extract the track again, or drop the row.")
+
+    # Audio
+    AUDIO_MISSING = ("audio_missing", ERROR,
+        "Nothing is at `audio_path`, or the corpus has no folder of audio.",
+        "an audio stream",
+        "Correct the path.")
+    AUDIO_UNREADABLE = ("audio_unreadable", ERROR,
+        "Decoding fails: the file is damaged. Or a WAV's header declares fewer bytes than follow, and what follows is neither "
+        "chunks nor a tag.",
+        "{required}",
+        "Copy or export it again; `ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav` writes a WAV's header anew.")
+    AUDIO_UNSUPPORTED = ("audio_unsupported", ERROR,
+        "Lossy or unknown: MP3, AAC, Vorbis, or no sound at all.",
+        "{required}",
+        "Convert it once to WAV or FLAC.")
+    AUDIO_EMPTY = ("audio_empty", ERROR,
+        "There is not one sample.",
+        "{required}",
+        "Export it again.")
+    AUDIO_NON_FINITE = ("audio_non_finite", ERROR,
+        "Samples are NaN or infinite.",
+        "finite samples",
+        "Export it again, or drop its rows.")
+    AUDIO_SCALE = ("audio_scale", ERROR,
+        "Floating-point samples of integer scale, as `int16.astype(float32)` makes them; cut to 16 bits they would be a square "
+        "wave.",
+        "{required}",
+        "Divide by 32768.")
+    AUDIO_SILENT = ("audio_silent", WARNING,
+        "The recording, the target or a reference is silent.",
+        "{required}",
+        "Listen to it.")
+    AUDIO_CHANGED = ("audio_changed", ERROR,
+        "The file is another one than when the manifest was made, or decodes to another length.",
+        "{required}",
+        "Materialize the manifest again.")
+    AUDIO_SHORT = ("audio_short", EITHER,
+        "The audio ends before the faces, or a video's sound has holes within the clip: a warning past one frame (1/24 s in "
+        "holes), an error past `max_missing_audio_share`.",
+        "{required}",
+        "Accept the silence, raise the share, drop the row, or correct a wrong rate.")
+    AUDIO_NO_OVERLAP = ("audio_no_overlap", ERROR,
+        "The clip starts after its recording ends.",
+        "a clip on its recording",
+        "Check `start_sec` and `audio_path`.")
+    START_SEC_REQUIRED = ("start_sec_required", ERROR,
+        "The audio is longer than the faces, and nothing says where they lie on it.",
+        "the clip's start on the recording",
+        "Take `start_sec` from the corpus, cut the audio to the clip, or correct a wrong rate.")
+    AUDIO_OFFSET = ("audio_offset", WARNING,
+        "The sound starts before or after the first frame of its video. It was aligned by timestamps. A target whose sound "
+        "starts more than a frame late is refused as `target_audio_short`.",
+        "{required}",
+        "Nothing, if that is meant.")
+    AUDIO_CHANNELS = ("audio_channels", ERROR,
+        "More than two channels, of which some have no stated place; or `audio_channel` names none.",
+        "{required}",
+        "Mix it down to stereo, or correct the number; it counts from 0.")
+    AUDIO_STOPPED = ("audio_stopped", WARNING,
+        "The sound stops decoding before its end, or a WAV's header promises more than the file holds. What is there is used.",
+        "{required}",
+        "Replace the file if it should be whole.")
+    AUDIO_STREAM = ("audio_stream", EITHER,
+        "Several audio streams and none chosen: the one flagged default was used, else the first. An error where `audio_stream` "
+        "names none.",
+        "{required}",
+        "Choose one by its number, from 0, or its language.")
+    AUDIO_MD5 = ("audio_md5", WARNING,
+        "A FLAC decodes, but to other samples than the digest in its header is of.",
+        "{required}",
+        "Copy the file again.")
+    AUDIO_CANCELLED = ("audio_cancelled", WARNING,
+        "The channels cancel each other: their mean is more than 20 dB below them.",
+        "{required}",
+        "Choose one by `audio_channel`.")
+
+    # AVA, WASD and splits
+    LOADER_FORMAT = ("loader_format", ERROR,
+        "The loader CSV is no loader CSV.",
+        "{required}",
+        "Give `csv/<split>_loader.csv` as the training tools write it.")
+    ORIGINAL_FORMAT = ("original_format", ERROR,
+        "Annotations, ground truth or predictions lack columns, or hold no rows.",
+        "{required}",
+        "Give the authors' download, or leave `original` out.")
+    ORIGINAL_MISSING = ("original_missing", ERROR,
+        "The original CSV is not there, or lacks an entity.",
+        "{required}",
+        "Give the one of this split, or leave it out.")
+    LABEL_UNKNOWN = ("label_unknown", ERROR,
+        "Annotations have a label outside the known vocabulary, or predictions one that is not `SPEAKING_AUDIBLE`.",
+        "{required}",
+        "Correct it; it is never guessed.")
+    LABELS_DISAGREE = ("labels_disagree", ERROR,
+        "The loader CSV says other labels than the original one, or a `label_id` says another class than its label.",
+        "{required}",
+        "Make the loader CSV again.")
+    LABELS_ALL_SPEAKING = ("labels_all_speaking", WARNING,
+        "Every frame is labelled as speech: filler, as in a test split.",
+        "labels of both kinds",
+        "Set `labels_known: false`.")
+    VIDEO_ID_UNKNOWN = ("video_id_unknown", ERROR,
+        "The entity id does not say its video, or annotations give it two.",
+        "{required}",
+        "Give `original`.")
+    ENTITY_PATH_AMBIGUOUS = ("entity_path_ambiguous", ERROR,
+        "A name with `:` and the same with `_` are both on disk, or a track is in its video's folder and outside it.",
+        "{required}",
+        "Move the wrong one away.")
+    ENTITY_PATH_SHARED = ("entity_path_shared", ERROR,
+        "Two ids lead to one path.",
+        "{required}",
+        "Rename one everywhere.")
+    FRAME_TIMES_MISMATCH = ("frame_times_mismatch", ERROR,
+        "As many crops as labels, but not at the annotated times.",
+        "{required}",
+        "Extract the track again.")
+    FRAME_TIMES_INVALID = ("frame_times_invalid", ERROR,
+        "A time in annotations or predictions is no number, or a face has it twice.",
+        "{required}",
+        "Download the annotations again; above 100 fps write times with more than two decimals.")
+    FRAME_GAP = ("frame_gap", ERROR,
+        "Neighbouring crops are more than one and a half frames apart, or numbers are left out.",
+        "{required}",
+        "Extract it again, split the track, or correct a wrong rate.")
+    FRAME_CROWDED = ("frame_crowded", ERROR,
+        "Two crops are less than half a frame apart.",
+        "{required}",
+        "Remove the crop too many, or correct a wrong rate.")
+    SOURCE_FPS_DIFFERS = ("source_fps_differs", WARNING,
+        "The crops' times say another rate than the CSV.",
+        "{required}",
+        "Read the rate from the video.")
+    SHARED_RECORDING = ("shared_recording", WARNING,
+        "Two splits have the same recording, byte for byte.",
+        "{required}",
+        "Move all its clips to one split.")
+    SHARED_VIDEO = ("shared_video", WARNING,
+        "Two splits have clips of one video.",
+        "{required}",
+        "As above.")
+    SHARED_MEDIA = ("shared_media", WARNING,
+        "Two splits have the same face files, or two rows of one the same faces, recording and start.",
+        "each face track once",
+        "As above; drop one of the rows.")
+
+    # Videos, boxes and turns
+    VIDEO_WITHOUT_WINDOW = ("video_without_window", WARNING,
+        "A video is shorter than `min_window_sec`.",
+        "{required}",
+        "Lower `min_window_sec` to keep it.")
+    BOX_INVALID = ("box_invalid", ERROR,
+        "A box cannot be read, or a row of kind `video_boxes` lacks a column.",
+        "{required}",
+        "Correct it.")
+    BOX_DUPLICATE = ("box_duplicate", ERROR,
+        "A face has two boxes on one frame.",
+        "{required}",
+        "Keep one.")
+    BOX_EMPTY = ("box_empty", ERROR,
+        "A box is thinner than a pixel.",
+        "{required}",
+        "Remove the line: the face then counts as missing there.")
+    BOX_OUTSIDE = ("box_outside", EITHER,
+        "A box lies beside the picture: an error. An annotated box reaches over its edge: a warning.",
+        "{required}",
+        "Remove the line.")
+    RTTM_MISSING = ("rttm_missing", ERROR,
+        "The file of turns, or a video's turns in it, are not there.",
+        "an RTTM file with the turns of the corpus",
+        "Put it there, or choose the right split.")
+    RTTM_INVALID = ("rttm_invalid", ERROR,
+        "A line of the turns cannot be read: the labels of that video are not known.",
+        "SPEAKER, file, channel, start, duration, two fields, speaker; times as decimals of seconds, zero or more",
+        "Correct the line.")
+    FACE_WITHOUT_SPEAKER = ("face_without_speaker", EITHER,
+        "No speaker has the face's id. An error with `unmatched_faces: reject`.",
+        "{required}",
+        "Correct the ids, or set `unmatched_faces: negative`.")
+    SPEAKER_WITHOUT_FACE = ("speaker_without_face", WARNING,
+        "Somebody who is not seen speaks.",
+        "{required}",
+        "Nothing.")
+    ID_NEGATIVE = ("id_negative", WARNING,
+        "Files and faces of negative id are not part of the corpus.",
+        "{required}",
+        "Nothing.")
+    VIDEO_UNREADABLE = ("video_unreadable", ERROR,
+        "The video does not decode.",
+        "{required}",
+        "Replace it.")
+    VIDEO_TIMESTAMPS = ("video_timestamps", ERROR,
+        "The video has no rate, or its frames leave the grid of a constant one.",
+        "{required}",
+        "Remux it, or leave it out.")
+    VIDEO_STOPPED = ("video_stopped", EITHER,
+        "The video stops decoding before its end, or its picture ends over half a second before its sound: a warning; what "
+        "decodes is used. It decodes to its end without an error, but over 5 % and over half a second short of its own header: "
+        "an error.",
+        "{required}",
+        "Replace it if it should be whole.")
+
+    # Rows and media of ref2va
+    SCHEMA_INVALID = ("schema_invalid", ERROR,
+        "`schema_version` is not the raw schema; perhaps the rows are encoded already.",
+        "{required}",
+        "Give the raw manifest.")
+    KEY_UNKNOWN = ("key_unknown", ERROR,
+        "A key that the schema does not have.",
+        "{required}",
+        "Remove or rename it.")
+    KEY_DUPLICATE = ("key_duplicate", ERROR,
+        "A key is given twice.",
+        "{required}",
+        "Keep one.")
+    KEY_MISSING = ("key_missing", ERROR,
+        "A required key is not there, or is null.",
+        "{required}",
+        "Add it.")
+    VALUE_INVALID = ("value_invalid", ERROR,
+        "A value is of the wrong type or empty.",
+        "{required}",
+        "Correct it.")
+    LINE_IGNORED = ("line_ignored", WARNING,
+        "A blank line.",
+        "one object a line",
+        "Nothing.")
+    BYTE_ORDER_MARK = ("byte_order_mark", WARNING,
+        "The file begins with a byte order mark.",
+        "plain UTF-8",
+        "Nothing.")
+    PATH_OUTSIDE = ("path_outside", ERROR,
+        "A path leads out of the manifest's folder.",
+        "a path inside it",
+        "Move the file, or set `allow_outside`.")
+    MEDIA_MISSING = ("media_missing", ERROR,
+        "A file is not there, or may not be read.",
+        "{required}",
+        "Correct the path.")
+    GEOMETRY_INVALID = ("geometry_invalid", ERROR,
+        "A side is no multiple of 32, the canvas has over 36 million pixels, or the frame count is not 17n+5 or above 14,387 "
+        "(ten minutes). Nothing is snapped.",
+        "{required}",
+        "Choose one of the nearest, or a smaller one.")
+    GEOMETRY_REFUSED = ("geometry_refused", ERROR,
+        "`target_geometry` in an sft dataset, which keeps each clip's own.",
+        "none: the sft format keeps each clip's own geometry",
+        "Remove it, or use `packed`.")
+    BEYOND_RELEASED_RANGE = ("beyond_released_range", WARNING,
+        "Shorter or longer than the released model generates.",
+        "{required}",
+        "Nothing, if that is meant.")
+    REFERENCE_COUNT = ("reference_count", ERROR,
+        "More references than the model takes, or than `max_images`, `max_videos`, `max_audios` or `max_references` allow.",
+        "{required}",
+        "Remove some, or change the option.")
+    REFERENCE_VISUAL_MISSING = ("reference_visual_missing", ERROR,
+        "No image or video among the references.",
+        "at least one image or video reference",
+        "Add one.")
+    REFERENCE_SHORT = ("reference_short", ERROR,
+        "A video reference has under 13 frames once it is cut to the target's length, or what is used of its sound has holes of "
+        "more than a frame together.",
+        "{required}",
+        "Use a longer one, or a longer target; export the sound again.")
+    TARGET_SHORT = ("target_short", ERROR,
+        "The target has fewer frames than asked for. Nothing is extended.",
+        "{required}",
+        "Ask for fewer, or use a longer clip.")
+    TARGET_AUDIO_MISSING = ("target_audio_missing", ERROR,
+        "The target has no sound.",
+        "a target video with synchronized audio",
+        "Mux it in, or drop the row.")
+    TARGET_AUDIO_SHORT = ("target_audio_short", ERROR,
+        "The target's sound ends before its picture, starts after it, or has holes: more than a frame is missing together. "
+        "Nothing is filled.",
+        "{required}",
+        "Ask for fewer frames, or export the sound again.")
+    VIDEO_ASPECT = ("video_aspect", EITHER,
+        "A video is wider or taller than 4:1: an error. A target's shape differs from its canvas by more than 10 %: a warning; "
+        "resizing squeezes it.",
+        "shapes within 10 %",
+        "Crop it, or ask for the canvas that is named.")
+    VIDEO_PIXEL_ASPECT = ("video_pixel_aspect", WARNING,
+        "The pixels are not square. The stored size is used.",
+        "square pixels",
+        "Resample it if it looks squeezed.")
+    VIDEO_INTERLACED = ("video_interlaced", WARNING,
+        "Frames hold two fields each. They are used as they are, as at inference.",
+        "progressive frames",
+        "Deinterlace it.")
+    COLOUR_UNCONVERTED = ("colour_unconverted", WARNING,
+        "A video of high dynamic range (PQ, HLG) or BT.2020 colours, or a picture whose ICC profile is not sRGB. The stored "
+        "values are used, since the inference path converts none.",
+        "sRGB pictures, and video of standard dynamic range",
+        "Convert it to sRGB if its colours matter.")
+    IMAGE_UNREADABLE = ("image_unreadable", ERROR,
+        "The picture does not decode.",
+        "one whole picture that Pillow reads",
+        "Replace it.")
+    IMAGE_MULTI_FRAME = ("image_multi_frame", ERROR,
+        "The picture is an animation.",
+        "a single picture",
+        "Save one frame, or use it as a video.")
+    IMAGE_TOO_LARGE = ("image_too_large", ERROR,
+        "More pixels than are opened (89 million).",
+        "{required}",
+        "Scale it down.")
+    IMAGE_ASPECT = ("image_aspect", ERROR,
+        "The picture is wider or taller than 4:1.",
+        "{required}",
+        "Crop it.")
+    RATE_MISMATCH = ("rate_mismatch", WARNING,
+        "`fps` or `sample_rate` of the row differs from the file's by more than 1 %. The row's is used.",
+        "the two within 1 %",
+        "Remove it if the file is right.")
+    TOKENS_EXCEEDED = ("tokens_exceeded", ERROR,
+        "The presentation has more tokens than `max_presentation_tokens`.",
+        "{required}",
+        "Shorten the caption, or remove references.")
+    BUCKET_SINGLE_ROW = ("bucket_single_row", WARNING,
+        "A shape occurs once; its row is drawn again and again to fill a batch.",
+        "several rows of a shape",
+        "Give its target the geometry of others.")
+
+    # Encoding
+    PRESENTATION_TOO_LONG = ("presentation_too_long", ERROR,
+        "The presentation is longer than the limit. Nothing is cut off.",
+        "{required}",
+        "Shorten it, or raise `max_presentation_tokens`.")
+    CAPTION_HOLDS_VISION_TOKEN = ("caption_holds_vision_token", ERROR,
+        "The caption holds a token that stands for pixels.",
+        "text: these tokens stand for the pixels of references",
+        "Remove it.")
+    ENCODE_FAILED = ("encode_failed", ERROR,
+        "The row's media are not what the plan promised, or a component is still loaded.",
+        "{required}",
+        "Read the message; drop the row if its media are broken.")
+    DEVICE_MEMORY = ("device_memory", ERROR,
+        "The device ran out of memory at this row.",
+        "{required}",
+        "Use a smaller geometry, fewer references, or a larger device.")
+    SCHEMA_MISMATCH = ("schema_mismatch", ERROR,
+        "A row's file is no Parquet file of one of the two schemas.",
+        "{required}",
+        "Encode the row again.")
+    TENSOR_SHAPE = ("tensor_shape", ERROR,
+        "A tensor has another shape than its geometry asks for.",
+        "{required}",
+        "Encode the row again.")
+    TENSOR_NON_FINITE = ("tensor_non_finite", ERROR,
+        "A tensor holds NaN or infinity.",
+        "finite values throughout",
+        "Encode it again; if it recurs, look at the media and the dtype.")
+    REFERENCE_ROWS_MISMATCH = ("reference_rows_mismatch", ERROR,
+        "Reference rows are not as many, or not of the geometry, that the row declares.",
+        "{required}",
+        "Encode the row again.")
+    TAGS_INVALID = ("tags_invalid", ERROR,
+        "Text tags are not one a token, or neither 0 nor 1.",
+        "{required}",
+        "Encode the row again.")
+    CELL_TOO_LARGE = ("cell_too_large", ERROR,
+        "A tensor is larger than an Arrow cell holds (2 GiB); validation counts those of pictures.",
+        "{required}",
+        "Fewer references or frames, or a smaller canvas.")
+    DECODE_DIFFERS = ("decode_differs", WARNING,
+        "What the VAEs decode is far from the media. Random weights always are.",
+        "{required}",
+        "Check the checkpoint, if its weights are the released ones.")
+    DECODE_FAILED = ("decode_failed", WARNING,
+        "The VAEs could not decode the row.",
+        "{required}",
+        "Read the message.")
+
+    # Published artifacts
+    ARTIFACT_INVALID = ("artifact_invalid", ERROR,
+        "A file of an artifact is missing, cut short or of another format.",
+        "{required}",
+        "Materialize it again.")
+    COUNT_MISMATCH = ("count_mismatch", ERROR,
+        "Two counts that have to agree do not: samples, rows, scores a track.",
+        "{required}",
+        "Materialize it again; score whole tracks.")
+    OFFSET_MISMATCH = ("offset_mismatch", ERROR,
+        "Samples of a pack leave a gap or overlap.",
+        "{required}",
+        "Pack again.")
+    LEVEL_INVALID = ("level_invalid", ERROR,
+        "A level is not finite, or two clips of a recording disagree.",
+        "{required}",
+        "Materialize the loudness index again.")
+    DIGEST_MISMATCH = ("digest_mismatch", ERROR,
+        "Bytes are not those that were written: the disk, or somebody.",
+        "{required}",
+        "Pack or publish again; check the disk.")
+    REJECTED_SHARE = ("rejected_share", ERROR,
+        "More rows were rejected than `max_rejected_share`, or all of them.",
+        "{required}",
+        "Mend the source, or raise it.")
+    SILENT_SHARE = ("silent_share", ERROR,
+        "More recordings are silent than `max_silent_share`, which is how a wrong path looks.",
+        "{required}",
+        "Correct the paths, or raise it.")
+    FIGURE_UNUSUAL = ("figure_unusual", WARNING,
+        "A figure of the pack is unlike those known of the corpus.",
+        "{required}",
+        "Look at it; it may be right.")
+    CHECK_NOT_RUN = ("check_not_run", ERROR,
+        "A check did not run, since the build failed before it.",
+        "every declared check runs before anything is published",
+        "See the run's error.")
+    BUILD_FAILED = ("build_failed", ERROR,
+        "The build ended with one of the errors below.",
+        "a build that ends",
+        "See its message; nothing was published.")
+    ROW_MISSING = ("row_missing", ERROR,
+        "A row of the manifest is not encoded. A dataset is published whole or not at all.",
+        "every row of the manifest; a dataset is published whole or not at all",
+        "Encode it, or take it out.")
+    ROOT_UNUSABLE = ("root_unusable", ERROR,
+        "The path holds `,` or `:`, or lies in a folder `bucket=...`: the trainer would misread it. Or it is not there, or the "
+        "folder of a dataset's versions.",
+        "{required}",
+        "Move the dataset; open its `current`.")
+    SHARD_UNREADABLE = ("shard_unreadable", ERROR,
+        "A shard is damaged.",
+        "{required}",
+        "Restore it, or publish again.")
+    SHARD_MISSING = ("shard_missing", ERROR,
+        "The index lists a shard that is not there.",
+        "{required}",
+        "Copy the dataset whole.")
+    SHARD_STRAY = ("shard_stray", ERROR,
+        "A Parquet file lies there that the index does not list.",
+        "{required}",
+        "Move it out.")
+    SHARD_CHANGED = ("shard_changed", ERROR,
+        "A shard has other bytes than were indexed.",
+        "{required}",
+        "Restore it, or publish again.")
+    BUCKET_MISMATCH = ("bucket_mismatch", ERROR,
+        "A shard's latents have another shape than its folder says.",
+        "the shape its folder names, for the trainer schedules by it",
+        "Publish again; never move shards between buckets.")
+    SCHEMAS_MIXED = ("schemas_mixed", ERROR,
+        "Rows of both formats in one dataset.",
+        "{required}",
+        "Make two datasets.")
+    LINK_FOUND = ("link_found", ERROR,
+        "A symbolic link in the dataset.",
+        "plain files: the trainer follows links, and drops an index that leads outside its root",
+        "Replace it by the file.")
+    INDEX_MISSING = ("index_missing", ERROR,
+        "A file of the index is not there.",
+        "an existing index",
+        "`muvap index rebuild ROOT`")
+    INDEX_INVALID = ("index_invalid", ERROR,
+        "A file of the index is damaged, or somebody planted a pickle that wants to run code.",
+        "{required}",
+        "Find out who wrote there; rebuild.")
+    INDEX_MOVED = ("index_moved", ERROR,
+        "The dataset was moved or copied.",
+        "{required}",
+        "`muvap index rebuild ROOT`")
+    CAPACITY_EXCEEDED = ("capacity_exceeded", ERROR,
+        "A row is longer than the largest sequence capacity.",
+        "{required}",
+        "Add the capacity that is named.")
+
+    # fmt: on
