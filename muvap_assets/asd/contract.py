@@ -19,7 +19,7 @@ import numpy.typing as npt
 from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.codes import Code
-from muvap_assets.findings import Finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.legacy import old_finding
 from muvap_assets.media.sound_files import SoundChoice
 
@@ -112,6 +112,10 @@ class ClipRow:
     consent: str | None = None
     audio_stream: str | None = None
     audio_channel: int | None = None
+
+    def place(self, field: str | None = None, source: str | None = None) -> Place:
+        """Where a finding about this row is; ``source`` is the manifest's file."""
+        return Place(source, self.row, self.sample_id, field)
 
     @property
     def audio_from_video(self) -> bool:
@@ -223,6 +227,10 @@ class Clip:
     consent: str | None = None
     audio_stream: str | None = None
     audio_channel: int | None = None
+
+    def place(self, field: str | None = None, source: str | None = None) -> Place:
+        """Where a finding about this row is; ``source`` is the manifest's file."""
+        return Place(source, self.row, self.sample_id, field)
 
     @property
     def audio_from_video(self) -> bool:
