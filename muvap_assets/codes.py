@@ -555,43 +555,68 @@ class Code(StrEnum):
     ARTIFACT_INVALID = ("artifact_invalid", ERROR,
         "A file of an artifact is missing, cut short or of another format.",
         "{required}",
-        "Materialize it again.")
+        "Materialize the artifact again.",
+        Case("published", "what was published, whole and unchanged", "Materialize the artifact again, or choose another version."),
+        Case("part", "a part as this version writes it", "Remove it; the next run makes it again."),
+        Case("columns", "the columns that this version writes, in its order"),
+        Case("recordings", "one row a recording"),
+        Case("shard", hint="Run `muvap verify` on the dataset; publish it again."),
+        Case("no_pack", "the folder of a pack", "Check the path; where it holds versions, open its `current`."),
+        Case("gone", "the pack as it was opened", "Open its `current` anew."),
+        Case("dataset.json", "a JSON object with face_shape, counts and provenance"),
+        Case("index.arrow", "an Arrow IPC file of one whole record batch, its columns those of version 4, without nulls"),
+        Case("index.json", "a JSON list of objects"),
+        Case("array", "a whole .npy array"),
+        Case("violations.jsonl", "a regular file of one finding a line"),
+        Case("stray", "nothing else in the folder of a pack", "Move it out, or pack the corpus again."),
+        Case("ids", "one sample of an id, and none of a track that was set aside"))
     COUNT_MISMATCH = ("count_mismatch", ERROR,
         "Two counts that have to agree do not: samples, rows, scores a track.",
         "{required}",
-        "Materialize it again; score whole tracks.")
+        "Materialize the artifact again.",
+        Case("recordings", "one row for each recording of the manifest, and no other"))
     OFFSET_MISMATCH = ("offset_mismatch", ERROR,
         "Samples of a pack leave a gap or overlap.",
         "{required}",
-        "Pack again.")
+        "Pack the corpus again.",
+        Case("shards", "shards of the pack, in their order"))
     LEVEL_INVALID = ("level_invalid", ERROR,
         "A level is not finite, or two clips of a recording disagree.",
-        "{required}",
-        "Materialize the loudness index again.")
+        "finite levels of the recording that agree with each other, 0 <= RMS <= peak",
+        "Materialize the loudness index again, then the pack.",
+        Case("clips", "{levels}, as other clips of recording {recording} have"))
     DIGEST_MISMATCH = ("digest_mismatch", ERROR,
         "Bytes are not those that were written: the disk, or somebody.",
         "{required}",
-        "Pack or publish again; check the disk.")
+        "Materialize the artifact again, or restore it from a copy; if this recurs, check the disk.",
+        Case("index.json", "what index.arrow says"))
     REJECTED_SHARE = ("rejected_share", ERROR,
         "More rows were rejected than `max_rejected_share`, or all of them.",
-        "{required}",
-        "Mend the source, or raise it.")
+        "at most {limit} and one accepted row",
+        "Mend the source, or raise `max_rejected_share`.")
     SILENT_SHARE = ("silent_share", ERROR,
         "More recordings are silent than `max_silent_share`, which is how a wrong path looks.",
-        "{required}",
-        "Correct the paths, or raise it.")
+        "at most {limit}",
+        "Correct `audio_path`, or raise `max_silent_share`.")
     FIGURE_UNUSUAL = ("figure_unusual", WARNING,
         "A figure of the pack is unlike those known of the corpus.",
-        "{required}",
-        "Look at it; it may be right.")
+        "usually {usual}",
+        "Look at it; it may be right.",
+        Case("speaking_share", hint="Look at the labels: filler, or another vocabulary, looks like this."),
+        Case("length_frames", hint="Is it the whole corpus, and cut into tracks as usual? It may be right."),
+        Case("length_sec", hint="Are these tracks, at their own rate? It may be right."),
+        Case("source_fps", hint="Read the rate from the videos; a wrong one shifts labels against sound."),
+        Case("gain_db", hint="They are faint, or peaks stand far above speech: listen to some."),
+        Case("source_dbfs", hint="Listen to some: a wrong path looks like this."),
+        Case("padded_ms", hint="Is the audio that of these faces? Check `audio_path` and `start_sec`."))
     CHECK_NOT_RUN = ("check_not_run", ERROR,
         "A check did not run, since the build failed before it.",
         "every declared check runs before anything is published",
-        "See the run's error.")
+        "See the error of the run, or the finding of another check.")
     BUILD_FAILED = ("build_failed", ERROR,
         "The build ended with one of the errors below.",
         "a build that ends",
-        "See its message; nothing was published.")
+        "Do what the message says; nothing was published.")
     ROW_MISSING = ("row_missing", ERROR,
         "A row of the manifest is not encoded. A dataset is published whole or not at all.",
         "every row of the manifest; a dataset is published whole or not at all",
