@@ -97,7 +97,8 @@ class Code(StrEnum):
     SAMPLE_ID_DUPLICATE = ("sample_id_duplicate", ERROR,
         "Two rows have one id, whatever else is wrong with either. All of them are refused, since nobody can say which is meant.",
         "{required}",
-        "Rename or drop the others.")
+        "Rename or drop the others.",
+        Case("stored", "one clip of an id", "Materialize the manifest again."))
     SAMPLE_ID_ALIKE = ("sample_id_alike", WARNING,
         "Two ids differ only by case or Unicode form: one track under two names, or names that a file system takes for one.",
         "ids that differ in more",
@@ -117,7 +118,9 @@ class Code(StrEnum):
     LABELS_INVALID = ("labels_invalid", ERROR,
         "`labels` is no JSON list of 0 and 1. In a pack: labels cannot be read back as such.",
         "{required}",
-        "Map other vocabularies first; pack again.")
+        "Map other vocabularies first; pack again.",
+        Case("packed", "0 or 1 for each frame, as uint8, and their share as `speaking_ratio`", "Validate and pack again."),
+        Case("unread", "every sample read back", "Pack the corpus again."))
     LABELS_FLOAT = ("labels_float", WARNING,
         "Labels are written as 0.0 and 1.0.",
         "0 and 1",
@@ -175,7 +178,8 @@ class Code(StrEnum):
     LABEL_COUNT_MISMATCH = ("label_count_mismatch", ERROR,
         "There are more or fewer labels than faces. Never trimmed: every later label would shift.",
         "{required}",
-        "Extract the track again, or drop the row.")
+        "Extract the track again, or drop the row.",
+        Case("packed", hint="It changed since it was validated: validate the corpus again, or extract the track again."))
 
     # Audio
     AUDIO_MISSING = ("audio_missing", ERROR,
@@ -555,8 +559,9 @@ class Code(StrEnum):
     ARTIFACT_INVALID = ("artifact_invalid", ERROR,
         "A file of an artifact is missing, cut short or of another format.",
         "{required}",
-        "Materialize the artifact again.",
-        Case("published", "what was published, whole and unchanged", "Materialize the artifact again, or choose another version."),
+        "Materialize or pack it again.",
+        Case("published", "what was published, whole and unchanged",
+            "Materialize or pack it again, or choose another version; a damaged one may be removed."),
         Case("part", "a part as this version writes it", "Remove it; the next run makes it again."),
         Case("columns", "the columns that this version writes, in its order"),
         Case("recordings", "one row a recording"),
@@ -573,8 +578,9 @@ class Code(StrEnum):
     COUNT_MISMATCH = ("count_mismatch", ERROR,
         "Two counts that have to agree do not: samples, rows, scores a track.",
         "{required}",
-        "Materialize the artifact again.",
-        Case("recordings", "one row for each recording of the manifest, and no other"))
+        "Materialize or pack it again.",
+        Case("recordings", "one row for each recording of the manifest, and no other"),
+        Case("unread", "every sample read back"))
     OFFSET_MISMATCH = ("offset_mismatch", ERROR,
         "Samples of a pack leave a gap or overlap.",
         "{required}",
@@ -588,8 +594,9 @@ class Code(StrEnum):
     DIGEST_MISMATCH = ("digest_mismatch", ERROR,
         "Bytes are not those that were written: the disk, or somebody.",
         "{required}",
-        "Materialize the artifact again, or restore it from a copy; if this recurs, check the disk.",
-        Case("index.json", "what index.arrow says"))
+        "Materialize or pack it again, or restore it from a copy; if this recurs, check the disk.",
+        Case("index.json", "what index.arrow says"),
+        Case("unread", "every sample read back"))
     REJECTED_SHARE = ("rejected_share", ERROR,
         "More rows were rejected than `max_rejected_share`, or all of them.",
         "at most {limit} and one accepted row",

@@ -249,7 +249,7 @@ def read_inputs(folder: Path) -> dict[str, str]:
         FormatError: the provenance is missing or damaged.
     """
     path = folder / PROVENANCE_FILE
-    with reading(path, "JSON with the versions of the inputs", "Materialize asd/loudness_index again."):
+    with reading(path):
         inputs = json.loads(path.read_text(encoding="utf-8"))["inputs"]
         return {str(name): str(version) for name, version in inputs.items()}
 
@@ -296,7 +296,7 @@ def _portable(audio_path: str, root: Path) -> str:
 
 def _read_rows(folder: Path) -> list[LoudnessStats]:
     path = folder / INDEX_FILE
-    with reading(path, "a Parquet file", "Materialize asd/loudness_index again."):
+    with reading(path):
         table = pq.read_table(path)
         names, types = table.schema.names, [str(kind) for kind in table.schema.types]
     if not table.schema.equals(_SCHEMA):
@@ -304,7 +304,7 @@ def _read_rows(folder: Path) -> list[LoudnessStats]:
             f"{path}: columns {names} of types {types}; required: "
             f"{_SCHEMA.names} as this version writes them. Materialize asd/loudness_index again."
         )
-    with reading(path, "whole rows", "Materialize asd/loudness_index again."):
+    with reading(path):
         return [LoudnessStats(**row) for row in table.to_pylist()]
 
 

@@ -39,7 +39,7 @@ from muvap_assets.asd.manifest_files import (
     write_rows,
     write_tsv,
 )
-from muvap_assets.asd.packs.face_writer import decode_faults
+from muvap_assets.asd.packs.face_writer import decode_findings
 from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import usual_rates
 from muvap_assets.asd.video_rows import open_video_rows
@@ -435,7 +435,7 @@ def _reject_undecodable(
     load_decoder()
     kept, found = list[Clip](), list[Finding]()
     with thread_pool(os.cpu_count()) as pool:
-        results = pool.map(lambda clip: decode_faults(clip, root), clips)
+        results = pool.map(lambda clip: decode_findings(clip, root), clips)
         for done, (clip, faults) in enumerate(zip(clips, results, strict=True), 1):
             progress(done, len(clips), clip.sample_id)
             found.extend(fault.placed(source=source) for fault in faults)
