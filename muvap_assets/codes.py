@@ -211,7 +211,9 @@ class Code(StrEnum):
     AUDIO_SILENT = ("audio_silent", WARNING,
         "The recording, the target or a reference is silent.",
         "{required}",
-        "Listen to it.")
+        "Listen to it.",
+        Case("recording", "a signal",
+            "Listen to it; a silent recording teaches nothing about who speaks. Channels may cancel each other."))
     AUDIO_CHANGED = ("audio_changed", ERROR,
         "The file is another one than when the manifest was made, or decodes to another length.",
         "{required}",
