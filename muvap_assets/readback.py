@@ -34,13 +34,14 @@ def reading(path: Path, case: str = "published") -> Iterator[None]:
     try:
         yield
     except STUMBLES as error:
-        finding = Finding(Code.ARTIFACT_INVALID, path, unreadable(error), case=case)
+        finding = Finding(Code.ARTIFACT_INVALID, path, unreadable(error, path), case=case)
         raise FormatError(finding.placed(source=path.name)) from error
 
 
-def unreadable(error: BaseException) -> str:
-    """What was found where a file could not be read."""
-    return "missing" if isinstance(error, FileNotFoundError) else f"unreadable ({reason_of(error)})"
+def unreadable(error: BaseException, path: Path) -> str:
+    """What was found where ``path`` could not be read, without its folder: a finding may be published."""
+    reason = reason_of(error).replace(f"{path.parent}/", "")
+    return "missing" if isinstance(error, FileNotFoundError) else f"unreadable ({reason})"
 
 
 def reason_of(error: BaseException) -> str:

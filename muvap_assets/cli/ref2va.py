@@ -59,7 +59,7 @@ def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **opt
     report = validate_dataset(dataset_of(file, options), planner=planner, checkpoint=checkpoint)
     if as_json:
         values = report_values(report)
-        counts = {"finding_counts": values.pop("findings")}  # as the asd line names them
+        counts = {"finding_counts": values.pop("violations")}  # as the asd line names them
         rows = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in _row_table(report)]
         click.echo(
             json.dumps({**values, "rows": rows, **counts, "findings": to_json(report.findings)}, indent=1, default=str)

@@ -899,5 +899,7 @@ def test_a_text_of_the_index_that_leads_out_of_the_map_is_refused_at_opening(pac
     place = content.index(offsets)
     content[place + 4 : place + 8] = lie.to_bytes(4, "little", signed=True)
     path.write_bytes(content)
-    with pytest.raises(FormatError, match=r"index\.arrow: unreadable .* required: an Arrow IPC file of one whole record batch"):
+    with pytest.raises(
+        FormatError, match=r"index\.arrow: unreadable .* required: an Arrow IPC file of one whole record batch"
+    ):
         PackReader(packed)

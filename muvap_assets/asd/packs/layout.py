@@ -119,7 +119,7 @@ def read_header(folder: Path) -> PackHeader:
     except FileNotFoundError as error:
         raise _no_pack(folder) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise damaged(path, unreadable(error)) from error
+        raise damaged(path, unreadable(error, path)) from error
     if not isinstance(values, dict):
         raise damaged(path, f"a JSON {type(values).__name__}")
     for key, promised in _PROMISED.items():
@@ -221,7 +221,7 @@ def map_index(folder: Path) -> pa.RecordBatch:
         batch = reader.get_batch(0) if reader.num_record_batches == 1 else None
         columns = list(map(str, reader.schema))
     except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a name that is not UTF-8
-        raise damaged(path, unreadable(error)) from error
+        raise damaged(path, unreadable(error, path)) from error
     if batch is None:
         raise damaged(path, f"{reader.num_record_batches} record batches")
     if not batch.schema.equals(ARROW_SCHEMA):
@@ -231,7 +231,7 @@ def map_index(folder: Path) -> pa.RecordBatch:
         # In full: a text whose offsets lie leads out of the map, and asking for it would end the process. 60 ms a million rows.
         batch.validate(full=True)
     except pa.ArrowException as error:
-        raise damaged(path, unreadable(error)) from error
+        raise damaged(path, unreadable(error, path)) from error
     if nulls := [name for name in batch.schema.names if batch.column(name).null_count]:
         raise damaged(path, f"nulls in {', '.join(nulls)}")
     return batch
@@ -247,7 +247,7 @@ def read_json_index(folder: Path, shard: int) -> list[dict[str, Any]]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise damaged(path, unreadable(error)) from error
+        raise damaged(path, unreadable(error, path)) from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise damaged(path, "something else")
     return rows

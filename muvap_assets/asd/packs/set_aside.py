@@ -48,7 +48,7 @@ def read_set_aside(folder: Path) -> tuple[Finding, ...]:
     try:
         return tuple(read_findings(path))
     except STUMBLES as error:
-        raise damaged(path, unreadable(error)) from error
+        raise damaged(path, unreadable(error, path)) from error
 
 
 def without_set_aside(clips: Sequence[Clip], findings: Iterable[Finding]) -> list[Clip]:
