@@ -162,7 +162,8 @@ class Code(StrEnum):
     FACE_SHAPE_MISMATCH = ("face_shape_mismatch", ERROR,
         "This track's faces have another size than most of the corpus; a pack has one.",
         "{required}",
-        "Resize them, or make them a corpus of their own.")
+        "Resize them, or make them a corpus of their own.",
+        Case("resized", "{required}, which crops and boxes are made to", "Validate the corpus again."))
     FRAME_NAME_INVALID = ("frame_name_invalid", ERROR,
         "A file of the folder is not named by a number, or is no JPEG.",
         "{required}",

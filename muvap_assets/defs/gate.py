@@ -20,7 +20,7 @@ import dagster as dg
 from muvap_assets.codes import Code, Severity
 from muvap_assets.defs import metadata
 from muvap_assets.defs.pages import Page, page_metadata
-from muvap_assets.errors import MuvapError, StaleInputError, ValidationError
+from muvap_assets.errors import FormatError, MuvapError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.layout import Artifact
 from muvap_assets.progress import Progress, ProgressLog, format_seconds
@@ -131,19 +131,24 @@ def _not_run(
     asset: dg.AssetKey, declared: Sequence[str], error: MuvapError, artifact: Artifact
 ) -> Iterator[dg.AssetCheckResult]:
     """Every check failed, and its page shows what the build found: there is no other page to show it on."""
-    found, file = (error.findings, artifact.findings) if isinstance(error, ValidationError) else ((), None)
+    found, file = _carried(error, artifact)
     for name in declared:
         outcome = not_run(name, metadata.cut(str(error).splitlines()[0]))
         yield _result(asset, replace(outcome, findings=(*outcome.findings, *found)), file)
 
 
 def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:
-    if isinstance(error, ValidationError):
-        table = metadata.findings_table(error.findings, artifact.findings)
-    else:
-        table = metadata.findings_table([Finding(Code.BUILD_FAILED, None, str(error))])
+    found, file = _carried(error, artifact)
+    table = metadata.findings_table(found or [Finding(Code.BUILD_FAILED, None, str(error))], file)
     lines = [metadata.cut(line) for line in str(error).splitlines()]
     return dg.Failure("\n".join(lines), metadata=table, allow_retries=False)
+
+
+def _carried(error: MuvapError, artifact: Artifact) -> tuple[Sequence[Finding], Path | None]:
+    """The findings an error carries, and the file that lists them; none does where an input was damaged before the build."""
+    if not isinstance(error, ValidationError):
+        return (), None
+    return error.findings, None if isinstance(error, FormatError) else artifact.findings
 
 
 def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome], file: Path) -> dg.Failure:

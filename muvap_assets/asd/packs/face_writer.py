@@ -79,36 +79,40 @@ def read_pieces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> I
 
 def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Finding]]:
     """The faces of a clip, if they still are what the manifest says, or everything that is wrong with them."""
-    path, shape = clip.visual_file(root), (clip.face_height, clip.face_width)
-    source: FaceSource | None = None
-    findings, frames, gaps = list[Finding](), clip.source_frames, ""
-    try:
-        if clip.visual_kind is not VisualKind.JPEG_DIRECTORY:
+    source, findings = _opened(clip, clip.visual_file(root))
+    return source, [of_faces(clip, finding) for finding in findings]
+
+
+def _opened(clip: Clip, path: Path) -> tuple[FaceSource | None, list[Finding]]:
+    source: FaceSource
+    shape = (clip.face_height, clip.face_width)
+    if clip.visual_kind is VisualKind.JPEG_DIRECTORY:
+        if shape != (FACE_SIZE, FACE_SIZE):
+            return None, [wrong_shape(path, shape, (FACE_SIZE, FACE_SIZE), "resized")]
+        listing = list_frames(path)
+        if listing.errors:
+            return None, [error.finding for error in listing.errors]
+        source, frames = JpegFaces(path, listing.names), len(listing.names)
+    else:
+        try:
             source = open_npy_faces(path)
-            frames = source.shape[0]
-            if frames == clip.source_frames and source.shape[1:] != shape:
-                findings = [wrong_shape(path, source.shape[1:], shape)]
-        elif shape != (FACE_SIZE, FACE_SIZE):
-            findings = [wrong_shape(path, shape, (FACE_SIZE, FACE_SIZE))]
-        else:
-            listing = list_frames(path)
-            findings = [error.finding for error in listing.errors]
-            source = JpegFaces(path, listing.names)
-            if not findings:
-                frames, gaps = len(listing.names), _gaps(listing.names)
-    except ValidationError as error:
-        findings = list(error.findings)
+        except ValidationError as error:
+            return None, list(error.findings)
+        frames = source.shape[0]
     if frames != clip.source_frames:
+        gaps = _gaps(source.names) if isinstance(source, JpegFaces) else ""
         found = f"labels has {clip.source_frames} entries, faces has {frames} frames{gaps}"
         required = f"{clip.source_frames}, one a label"
-        findings = [Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed", required=required)]
-    return None if findings else source, [of_faces(clip, finding) for finding in findings]
+        return None, [Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed", required=required)]
+    if isinstance(source, NpyFaces) and source.shape[1:] != shape:
+        return None, [wrong_shape(path, source.shape[1:], shape)]
+    return source, []
 
 
-def wrong_shape(where: Place | Path, found: tuple[int, int], required: tuple[int, int]) -> Finding:
+def wrong_shape(where: Place | Path, found: tuple[int, int], required: tuple[int, int], case: str = "") -> Finding:
     """The finding that faces have another height or width than they should."""
     shapes = ["x".join(map(str, shape)) for shape in (found, required)]
-    return Finding(Code.FACE_SHAPE_MISMATCH, where, f"faces of {shapes[0]}", required=shapes[1])
+    return Finding(Code.FACE_SHAPE_MISMATCH, where, f"faces of {shapes[0]}", case=case, required=shapes[1])
 
 
 def of_faces(clip: Clip, finding: Finding) -> Finding:

@@ -217,7 +217,7 @@ def _stop(clip: Clip) -> int:
 def _unusable(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Finding]:
     """What can be known to be wrong with a clip before its video is opened."""
     if (shape := (clip.face_height, clip.face_width)) != (FACE_SIZE, FACE_SIZE):
-        yield wrong_shape(clip.place("visual_path"), shape, (FACE_SIZE, FACE_SIZE))
+        yield wrong_shape(clip.place("visual_path"), shape, (FACE_SIZE, FACE_SIZE), "resized")
     boxes_path = boxes_of(clip).boxes_path
     for error in listings[boxes_path].errors:
         yield error.finding.of_file(boxes_path, row=clip.row, sample_id=clip.sample_id, field="boxes_path")
