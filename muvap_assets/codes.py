@@ -97,7 +97,8 @@ class Code(StrEnum):
     SAMPLE_ID_DUPLICATE = ("sample_id_duplicate", ERROR,
         "Two rows have one id, whatever else is wrong with either. All of them are refused, since nobody can say which is meant.",
         "{required}",
-        "Rename or drop the others.")
+        "Rename or drop the others.",
+        Case("stored", "one clip of an id", "Materialize the manifest again."))
     SAMPLE_ID_ALIKE = ("sample_id_alike", WARNING,
         "Two ids differ only by case or Unicode form: one track under two names, or names that a file system takes for one.",
         "ids that differ in more",
@@ -117,7 +118,9 @@ class Code(StrEnum):
     LABELS_INVALID = ("labels_invalid", ERROR,
         "`labels` is no JSON list of 0 and 1. In a pack: labels cannot be read back as such.",
         "{required}",
-        "Map other vocabularies first; pack again.")
+        "Map other vocabularies first; pack again.",
+        Case("packed", "0 or 1 for each frame, as uint8, and their share as `speaking_ratio`", "Validate and pack again."),
+        Case("unread", "every sample read back", "Pack the corpus again."))
     LABELS_FLOAT = ("labels_float", WARNING,
         "Labels are written as 0.0 and 1.0.",
         "0 and 1",
@@ -173,7 +176,8 @@ class Code(StrEnum):
     FACE_SHAPE_MISMATCH = ("face_shape_mismatch", ERROR,
         "This track's faces have another size than most of the corpus; a pack has one.",
         "{required}",
-        "Resize them, or make them a corpus of their own.")
+        "Resize them, or make them a corpus of their own.",
+        Case("resized", "{required}, which crops and boxes are made to", "Validate the corpus again."))
     FRAME_NAME_INVALID = ("frame_name_invalid", ERROR,
         "A file of the folder is not named by a number, or is no JPEG.",
         "a folder of JPEG crops named by number, such as 12.48.jpg, one a frame",
@@ -196,7 +200,9 @@ class Code(StrEnum):
         Case("video", "a frame for each label", "Do boxes and video belong together? Download the video again or drop the row."),
         Case("boxes", "a frame for each box of the file",
             "frame_id counts from 0 in decoding order. Boxes and video do not belong together, or the video is not whole: download "
-            "both again, or leave the video out. Labels would be shifted, so no part of it is used."))
+            "both again, or leave the video out. Labels would be shifted, so no part of it is used."),
+        Case("packed", "{required}",
+            "It changed since it was validated: validate the corpus again, or extract the track again."))
 
     # Audio
     AUDIO_MISSING = ("audio_missing", ERROR,
@@ -411,103 +417,108 @@ class Code(StrEnum):
         "The video stops decoding before its end, or its picture ends over half a second before its sound: a warning; what "
         "decodes is used. It decodes to its end without an error, but over 5 % and over half a second short of its own header: "
         "an error.",
-        "{required}",
-        "Replace it if it should be whole.")
+        "a file that decodes to its end",
+        "Only the frames that decode are used.",
+        Case("missing", "at most {limit} s missing",
+            "No error says which are missing. Copy or export the video again, or drop the row."),
+        Case("sound", "within {limit} s", "Frames may have been lost. Nothing to do if it is meant to end there."))
 
     # Rows and media of ref2va
     SCHEMA_INVALID = ("schema_invalid", ERROR,
-        "`schema_version` is not the raw schema; perhaps the rows are encoded already.",
-        "{required}",
-        "Give the raw manifest.")
+        "`schema_version` is not that of raw rows.",
+        "{schema!r}",
+        "Correct the name.",
+        Case("encoded", hint="Encoded rows cannot be encoded again; give the raw manifest."))
     KEY_UNKNOWN = ("key_unknown", ERROR,
-        "A key that the schema does not have.",
-        "{required}",
+        "An object has a key that nothing reads, often a typing error.",
+        "keys {keys}",
         "Remove or rename it.")
     KEY_DUPLICATE = ("key_duplicate", ERROR,
-        "A key is given twice.",
-        "{required}",
-        "Keep one.")
+        "An object has a key twice.",
+        "keys {keys}, each once",
+        "Keep one of them.")
     KEY_MISSING = ("key_missing", ERROR,
-        "A required key is not there, or is null.",
-        "{required}",
-        "Add it.")
+        "An object lacks a key, or it is null, which counts as not given.",
+        "keys {keys}",
+        "Add it, with a value.")
     VALUE_INVALID = ("value_invalid", ERROR,
-        "A value is of the wrong type or empty.",
+        "A value is of another type or range.",
         "{required}",
-        "Correct it.")
+        "Correct the value.")
     LINE_IGNORED = ("line_ignored", WARNING,
-        "A blank line.",
+        "A blank line among rows.",
         "one object a line",
-        "Nothing.")
+        "It was passed over.")
     BYTE_ORDER_MARK = ("byte_order_mark", WARNING,
-        "The file begins with a byte order mark.",
+        "The file begins with a mark that JSON does not have.",
         "plain UTF-8",
-        "Nothing.")
+        "It was passed over; save the file without it.")
     PATH_OUTSIDE = ("path_outside", ERROR,
         "A path leads out of the manifest's folder.",
-        "a path inside it",
+        "a path inside the manifest's folder",
         "Move the file, or set `allow_outside`.")
     MEDIA_MISSING = ("media_missing", ERROR,
-        "A file is not there, or may not be read.",
-        "{required}",
-        "Correct the path.")
+        "No file is at the path, or it may not be read.",
+        "an existing file, relative to the manifest",
+        "Correct the path. Was the folder moved?")
     GEOMETRY_INVALID = ("geometry_invalid", ERROR,
-        "A side is no multiple of 32, the canvas has over 36 million pixels, or the frame count is not 17n+5 or above 14,387 "
-        "(ten minutes). Nothing is snapped.",
+        "Canvas or frames lie outside of what the model encodes.",
         "{required}",
-        "Choose one of the nearest, or a smaller one.")
+        "Choose one that does; none is snapped.")
     GEOMETRY_REFUSED = ("geometry_refused", ERROR,
-        "`target_geometry` in an sft dataset, which keeps each clip's own.",
+        "A row of the sft format asks for a geometry.",
         "none: the sft format keeps each clip's own geometry",
-        "Remove it, or use `packed`.")
+        "Remove it, or use the packed format.")
     BEYOND_RELEASED_RANGE = ("beyond_released_range", WARNING,
-        "Shorter or longer than the released model generates.",
-        "{required}",
-        "Nothing, if that is meant.")
+        "More or fewer frames than the released model generates.",
+        "the released model generates {least} to {largest}",
+        "Nothing to do if that is meant.")
     REFERENCE_COUNT = ("reference_count", ERROR,
-        "More references than the model takes, or than `max_images`, `max_videos`, `max_audios` or `max_references` allow.",
-        "{required}",
-        "Remove some, or change the option.")
+        "More references, or more of a kind, than the model takes.",
+        "at most {limit} ({source_of_limit})",
+        "Remove some.")
     REFERENCE_VISUAL_MISSING = ("reference_visual_missing", ERROR,
-        "No image or video among the references.",
+        "A row without an image or video among its references.",
         "at least one image or video reference",
-        "Add one.")
+        "Add one, or drop the row.")
     REFERENCE_SHORT = ("reference_short", ERROR,
-        "A video reference has under 13 frames once it is cut to the target's length, or what is used of its sound has holes of "
-        "more than a frame together.",
-        "{required}",
-        "Use a longer one, or a longer target; export the sound again.")
+        "A reference has too few frames, or over 1/24 s without sound in the part that is used.",
+        "at least {least} frames at 24 fps",
+        "Use a longer reference, or a longer target.",
+        Case("holes", "sound throughout, with at most {limit} s missing",
+            "Export the sound again without the gap, or drop the row; nothing is filled with silence."))
     TARGET_SHORT = ("target_short", ERROR,
-        "The target has fewer frames than asked for. Nothing is extended.",
-        "{required}",
-        "Ask for fewer, or use a longer clip.")
+        "The clip has fewer frames than its geometry, or a row fewer than a dataset is cut to.",
+        "at least {frames} frames at 24 fps",
+        "Ask for fewer frames, use a longer clip, or drop the row; nothing is extended.",
+        Case("cropped", "the {frames} of `num_frames` or `num_latent_t`; nothing is extended", "Lower both or leave them unset."))
     TARGET_AUDIO_MISSING = ("target_audio_missing", ERROR,
-        "The target has no sound.",
+        "The target has no sound of its own.",
         "a target video with synchronized audio",
-        "Mux it in, or drop the row.")
+        "Mux its sound in, or drop the row.")
     TARGET_AUDIO_SHORT = ("target_audio_short", ERROR,
-        "The target's sound ends before its picture, starts after it, or has holes: more than a frame is missing together. "
-        "Nothing is filled.",
-        "{required}",
-        "Ask for fewer frames, or export the sound again.")
+        "The target's sound ends before its frames, or over 1/24 s of it is missing, also at its start.",
+        "at least the {samples} of {frames} frames at 24 fps",
+        "The sound covers {covered} frames; nothing is extended.",
+        Case("holes", "sound throughout, with at most {limit} s missing",
+            "Export the sound again without the gap, or drop the row; nothing is filled with silence."))
     VIDEO_ASPECT = ("video_aspect", EITHER,
-        "A video is wider or taller than 4:1: an error. A target's shape differs from its canvas by more than 10 %: a warning; "
-        "resizing squeezes it.",
-        "shapes within 10 %",
-        "Crop it, or ask for the canvas that is named.")
+        "A video is wider or taller than 4:1: an error. A target's shape differs by over 10 % from its canvas: a warning.",
+        "an aspect ratio within 1:4 and 4:1",
+        "Crop it.",
+        Case("squeezed", "shapes within 10 %", "Resizing changes its shape: {nearest}."))
     VIDEO_PIXEL_ASPECT = ("video_pixel_aspect", WARNING,
-        "The pixels are not square. The stored size is used.",
+        "The pixels of a video are not square.",
         "square pixels",
-        "Resample it if it looks squeezed.")
+        "The stored size was used, as at inference; resample the file to square pixels if it looks squeezed.")
     VIDEO_INTERLACED = ("video_interlaced", WARNING,
-        "Frames hold two fields each. They are used as they are, as at inference.",
+        "Frames of a video are of two fields each.",
         "progressive frames",
-        "Deinterlace it.")
+        "Both fields were used as one picture, as at inference; deinterlace the file.")
     COLOUR_UNCONVERTED = ("colour_unconverted", WARNING,
-        "A video of high dynamic range (PQ, HLG) or BT.2020 colours, or a picture whose ICC profile is not sRGB. The stored "
-        "values are used, since the inference path converts none.",
+        "A picture has an ICC profile other than sRGB, or a video is of PQ, HLG or BT.2020.",
         "sRGB pictures, and video of standard dynamic range",
-        "Convert it to sRGB if its colours matter.")
+        "The stored values were used, since the inference path converts none; convert the file if its colours matter.")
     IMAGE_UNREADABLE = ("image_unreadable", ERROR,
         "The picture does not decode.",
         "one whole picture that Pillow reads",
@@ -527,33 +538,37 @@ class Code(StrEnum):
     RATE_MISMATCH = ("rate_mismatch", WARNING,
         "`fps` or `sample_rate` of the row differs from the file's by more than 1 %. The row's is used.",
         "the two within 1 %",
-        "Remove it if the file is right.")
+        "The manifest's was used; remove it if the decoder is right.")
     TOKENS_EXCEEDED = ("tokens_exceeded", ERROR,
-        "The presentation has more tokens than `max_presentation_tokens`.",
-        "{required}",
-        "Shorten the caption, or remove references.")
+        "Caption and references are more tokens than `max_presentation_tokens`.",
+        "at most {limit}",
+        "Shorten the caption or remove references; nothing is truncated.")
     BUCKET_SINGLE_ROW = ("bucket_single_row", WARNING,
-        "A shape occurs once; its row is drawn again and again to fill a batch.",
+        "One row alone has its shape, and is drawn again and again to fill a batch.",
         "several rows of a shape",
-        "Give its target the geometry of others.")
+        "Give its target the geometry of other rows.")
 
     # Encoding
     PRESENTATION_TOO_LONG = ("presentation_too_long", ERROR,
-        "The presentation is longer than the limit. Nothing is cut off.",
-        "{required}",
-        "Shorten it, or raise `max_presentation_tokens`.")
+        "Caption and references are more tokens than `max_presentation_tokens`.",
+        "at most {limit}; none is ever cut off",
+        "Shorten the caption, use fewer or smaller references, leave the row out, or raise `max_presentation_tokens`.")
     CAPTION_HOLDS_VISION_TOKEN = ("caption_holds_vision_token", ERROR,
-        "The caption holds a token that stands for pixels.",
+        "A caption holds a token that stands for pixels.",
         "text: these tokens stand for the pixels of references",
-        "Remove it.")
+        "Remove them from the caption.")
     ENCODE_FAILED = ("encode_failed", ERROR,
         "The row's media are not what the plan promised, or a component is still loaded.",
-        "{required}",
-        "Read the message; drop the row if its media are broken.")
+        "a row that encodes without error",
+        "See the run's log; the other rows are not affected.",
+        Case("media", "{required}", "The media changed, or were prepared by other rules; validate the manifest again."),
+        Case("component", "one large component at a time", "Leave its block and drop every reference to it first."),
+        Case("short", "at least 13, so that the conditioner reads two",
+            "Use a longer reference, or a longer target, whose length cuts it."))
     DEVICE_MEMORY = ("device_memory", ERROR,
         "The device ran out of memory at this row.",
-        "{required}",
-        "Use a smaller geometry, fewer references, or a larger device.")
+        "memory for the loaded component and this row",
+        "{advice}")
     SCHEMA_MISMATCH = ("schema_mismatch", ERROR,
         "A row's file is no Parquet file of one of the two schemas.",
         "{required}",
@@ -576,58 +591,86 @@ class Code(StrEnum):
         "Encode the row again.")
     CELL_TOO_LARGE = ("cell_too_large", ERROR,
         "A tensor is larger than an Arrow cell holds (2 GiB); validation counts those of pictures.",
-        "{required}",
-        "Fewer references or frames, or a smaller canvas.")
+        "at most {limit:,} bytes in one Arrow cell",
+        "Ask for fewer frames or a smaller canvas, give the row fewer references, or lower `max_presentation_tokens`.")
     DECODE_DIFFERS = ("decode_differs", WARNING,
         "What the VAEs decode is far from the media. Random weights always are.",
         "{required}",
-        "Check the checkpoint, if its weights are the released ones.")
+        "Decode the row and look at it; if it is right, lower the threshold of `decode_check` in datasets.yaml.")
     DECODE_FAILED = ("decode_failed", WARNING,
         "The VAEs could not decode the row.",
         "{required}",
-        "Read the message.")
+        "Read the message; encode the row again.")
 
     # Published artifacts
     ARTIFACT_INVALID = ("artifact_invalid", ERROR,
         "A file of an artifact is missing, cut short or of another format.",
         "{required}",
-        "Materialize it again.")
+        "Materialize or pack it again.",
+        Case("published", "what was published, whole and unchanged",
+            "Materialize or pack it again, or choose another version; a damaged one may be removed."),
+        Case("part", "a part as this version writes it", "Remove it; the next run makes it again."),
+        Case("columns", "the columns that this version writes, in its order"),
+        Case("recordings", "one row a recording"),
+        Case("shard", hint="Run `muvap verify` on the dataset; publish it again."),
+        Case("no_pack", "the folder of a pack", "Check the path; where it holds versions, open its `current`."),
+        Case("gone", "the pack as it was opened", "Open its `current` anew."),
+        Case("dataset.json", "a JSON object with face_shape, counts and provenance"),
+        Case("index.arrow", "an Arrow IPC file of one whole record batch, its columns those of version 4, without nulls"),
+        Case("index.json", "a JSON list of objects"),
+        Case("array", "a whole .npy array"),
+        Case("violations.jsonl", "a regular file of one finding a line"),
+        Case("stray", "nothing else in the folder of a pack", "Move it out, or pack the corpus again."),
+        Case("ids", "one sample of an id, and none of a track that was set aside"))
     COUNT_MISMATCH = ("count_mismatch", ERROR,
         "Two counts that have to agree do not: samples, rows, scores a track.",
         "{required}",
-        "Materialize it again; score whole tracks.")
+        "Materialize or pack it again.",
+        Case("recordings", "one row for each recording of the manifest, and no other"),
+        Case("unread", "every sample read back"))
     OFFSET_MISMATCH = ("offset_mismatch", ERROR,
         "Samples of a pack leave a gap or overlap.",
         "{required}",
-        "Pack again.")
+        "Pack the corpus again.",
+        Case("shards", "shards of the pack, in their order"))
     LEVEL_INVALID = ("level_invalid", ERROR,
         "A level is not finite, or two clips of a recording disagree.",
-        "{required}",
-        "Materialize the loudness index again.")
+        "finite levels of the recording that agree with each other, 0 <= RMS <= peak",
+        "Materialize the loudness index again, then the pack.",
+        Case("clips", "{levels}, as other clips of recording {recording} have"))
     DIGEST_MISMATCH = ("digest_mismatch", ERROR,
         "Bytes are not those that were written: the disk, or somebody.",
         "{required}",
-        "Pack or publish again; check the disk.")
+        "Materialize or pack it again, or restore it from a copy; if this recurs, check the disk.",
+        Case("index.json", "what index.arrow says"),
+        Case("unread", "every sample read back"))
     REJECTED_SHARE = ("rejected_share", ERROR,
         "More rows were rejected than `max_rejected_share`, or all of them.",
-        "{required}",
-        "Mend the source, or raise it.")
+        "at most {limit} and one accepted row",
+        "Mend the source, or raise `max_rejected_share`.")
     SILENT_SHARE = ("silent_share", ERROR,
         "More recordings are silent than `max_silent_share`, which is how a wrong path looks.",
-        "{required}",
-        "Correct the paths, or raise it.")
+        "at most {limit}",
+        "Correct `audio_path`, or raise `max_silent_share`.")
     FIGURE_UNUSUAL = ("figure_unusual", WARNING,
         "A figure of the pack is unlike those known of the corpus.",
-        "{required}",
-        "Look at it; it may be right.")
+        "usually {usual}",
+        "Look at it; it may be right.",
+        Case("speaking_share", hint="Look at the labels: filler, or another vocabulary, looks like this."),
+        Case("length_frames", hint="Is it the whole corpus, and cut into tracks as usual? It may be right."),
+        Case("length_sec", hint="Are these tracks, at their own rate? It may be right."),
+        Case("source_fps", hint="Read the rate from the videos; a wrong one shifts labels against sound."),
+        Case("gain_db", hint="They are faint, or peaks stand far above speech: listen to some."),
+        Case("source_dbfs", hint="Listen to some: a wrong path looks like this."),
+        Case("padded_ms", hint="Is the audio that of these faces? Check `audio_path` and `start_sec`."))
     CHECK_NOT_RUN = ("check_not_run", ERROR,
         "A check did not run, since the build failed before it.",
         "every declared check runs before anything is published",
-        "See the run's error.")
+        "See the error of the run, or the finding of another check.")
     BUILD_FAILED = ("build_failed", ERROR,
         "The build ended with one of the errors below.",
         "a build that ends",
-        "See its message; nothing was published.")
+        "Do what the message says; nothing was published.")
     ROW_MISSING = ("row_missing", ERROR,
         "A row of the manifest is not encoded. A dataset is published whole or not at all.",
         "every row of the manifest; a dataset is published whole or not at all",

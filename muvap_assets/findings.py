@@ -104,6 +104,11 @@ class Finding:
         """The same finding with one thing more to do, where ``text`` is not empty: a sentence about this very case."""
         return self.placed(hint=f"{self.hint} {text}") if text else self
 
+    @property
+    def found_where(self) -> str:
+        """What was found, with the file that was looked at as it was resolved."""
+        return f"{self.found} ({self.path})" if self.path and self.path not in self.found else self.found
+
     def message(self) -> str:
         """The finding in the one grammar all messages follow; a file is named as it is written and as it was resolved."""
         where = " ".join(
@@ -113,11 +118,9 @@ class Finding:
                 *([f"({self.sample_id})"] if self.sample_id else []),
             ]
         )
-        found = self.found
+        found = self.found_where
         if self.path and not where and not self.field:
-            where = self.path
-        elif self.path and self.path not in found:
-            found += f" ({self.path})"
+            where, found = self.path, self.found
         parts = [part for part in (where, self.field, found) if part]
         return f"{': '.join(parts)}; required: {self.required}. {self.hint}"
 

@@ -20,7 +20,7 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -30,7 +30,6 @@ from muvap_assets.errors import PublishError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.journal import record
 from muvap_assets.layout import NAME_PATTERN, Artifact
-from muvap_assets.legacy import old_finding
 from muvap_assets.storage.digests import file_sha256
 from muvap_assets.storage.files import fsync, remove_partials, replacing
 from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned
@@ -67,7 +66,7 @@ class CheckOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A published version. ``created`` is false where the same bytes stood already."""
+    """A published version. ``created`` is false where the same bytes exist already."""
 
     version: str
     path: Path
@@ -114,8 +113,13 @@ def run_checked(
         with staged(artifact) as folder:
             value = _built(artifact, build, folder)
             outcomes = compare_with_declared(list(check(folder, value)), declared)
-            found = [*findings(value), *(finding for outcome in outcomes for finding in outcome.findings)]
-            write_findings(artifact.findings, dict.fromkeys(found))  # checks may tell of the same one
+            found = {finding: finding for finding in findings(value)}
+            # A check may read a finding of the build back: that of the build knows the file it is about.
+            outcomes = tuple(
+                replace(each, findings=tuple(found.setdefault(finding, finding) for finding in each.findings))
+                for each in outcomes
+            )
+            write_findings(artifact.findings, found)
             if any(outcome.blocks for outcome in outcomes):
                 return Outcome(value, outcomes, None)
             return Outcome(value, outcomes, publish(folder, artifact, location_dependent))
@@ -154,13 +158,7 @@ def compare_with_declared(outcomes: Sequence[CheckOutcome], declared: Collection
 
 def not_run(name: str, reason: str) -> CheckOutcome:
     """The failed outcome of a declared check that did not run."""
-    finding = old_finding(
-        code=Code.CHECK_NOT_RUN,
-        found=f"check {name} did not run: {reason}",
-        required="every declared check runs before anything is published",
-        hint="See the run's error.",
-    )
-    return CheckOutcome.of(name, [finding])
+    return CheckOutcome.of(name, [Finding(Code.CHECK_NOT_RUN, None, f"check {name} did not run: {reason}")])
 
 
 @contextmanager
@@ -210,7 +208,7 @@ def tree_files(folder: Path) -> list[Path]:
 def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str] = ()) -> Published:
     """Move a staged folder to its version and point ``current`` at it, each in one step.
 
-    Two publishers of the same bytes may race: whoever comes second finds the version standing and leaves it.
+    Two publishers of the same bytes may race: whoever comes second finds that the version exists and leaves it.
 
     Raises:
         PublishError: a non-empty folder that is not this version stands in its place, or the journal cannot be written.
@@ -218,7 +216,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
     version = content_version(folder, location_dependent)
     fsync_tree(folder)
     artifact.folder.mkdir(parents=True, exist_ok=True)
-    # Without the lock, maintenance could remove a version between its being found standing and becoming current.
+    # Without the lock, maintenance could remove a version between its being found and becoming current.
     with exclusive(artifact.journal):
         created = _place(folder, artifact, version, location_dependent)
         fsync(artifact.folder)
@@ -227,7 +225,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
 
 
 def _place(folder: Path, artifact: Artifact, version: str, location_dependent: Collection[str]) -> bool:
-    """Rename a staged folder to its version; false where that version stood already."""
+    """Rename a staged folder to its version; false where that version exists already."""
     target = artifact.version(version)
     try:
         folder.rename(target)

@@ -196,7 +196,7 @@ def _rows_in(
 def _set_aside(folder: Path) -> set[str]:
     """Samples that a version lists in its findings: what is said of them is kept although their rows are not."""
     path = folder / FINDINGS_FILE
-    with reading(path, "one finding a line", "It is damaged: remove the version."):
+    with reading(path):
         return {each.sample_id for each in read_findings(path) if each.sample_id} if path.is_file() else set()
 
 

@@ -53,6 +53,7 @@ def test_validate_json_is_one_object_on_standard_output(bad_manifest):
     assert (done.returncode, verdict["ok"], verdict["rows"], verdict["rejected"]) == (1, False, 3, 2)
     assert verdict["finding_counts"] == {"label_count_mismatch": 1, "source_fps_invalid": 1}
     assert verdict["findings"][0]["row"] == 3
+    assert all("path" in finding for finding in verdict["findings"])
 
 
 def test_validate_follows_the_quarantine_policy(bad_manifest):

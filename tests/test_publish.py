@@ -12,8 +12,8 @@ import pytest
 
 from muvap_assets.codes import Code, Severity
 from muvap_assets.errors import PublishError, StaleInputError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.layout import Layout
-from muvap_assets.legacy import old_finding
 from muvap_assets.publish import (
     CheckOutcome,
     content_version,
@@ -236,9 +236,7 @@ def test_an_input_built_from_another_version_is_refused(artifact):
 
 
 def test_findings_survive_their_file(tmp_path):
-    finding = old_finding(
-        code=Code.LABELS_INVALID, found="ü\n", required="r", hint="h", row=3, sample_id="s", field="labels"
-    )
+    finding = Finding(Code.LABELS_FLOAT, Place(row=3, sample_id="s", field="labels"), "ü\n")
     write_findings(tmp_path / "deep" / "v.jsonl", [finding, finding])
     assert read_findings(tmp_path / "deep" / "v.jsonl") == [finding, finding]
 
@@ -275,7 +273,7 @@ def test_publish_returns_the_path_readers_will_use(artifact):
 
 
 def finding(row):
-    return old_finding(code=Code.LABELS_INVALID, found="a", required="b", hint="c", row=row)
+    return Finding(Code.LABELS_FLOAT, Place(row=row), "a")
 
 
 @pytest.mark.parametrize("severity", Severity)
@@ -291,6 +289,26 @@ def test_what_the_build_and_the_checks_found_is_left_once_whether_or_not_it_was_
     )
     assert bool(outcome.published) == (severity is Severity.WARNING)
     assert read_findings(artifact.findings) == [finding(1), finding(2), finding(3)]
+
+
+def test_a_finding_that_a_check_reads_back_is_that_of_the_build_which_knows_its_file(artifact, tmp_path):
+    found = Finding(Code.FACES_DTYPE, tmp_path / "a.npy", "dtype float32").of_file("a.npy", row=3)
+
+    def build(folder):
+        write_findings(folder / "violations.jsonl", [found])
+        return [found]
+
+    outcome = run_checked(
+        artifact,
+        build=build,
+        check=lambda folder, value: [CheckOutcome.of("ok", read_findings(folder / "violations.jsonl"))],
+        declared=("ok",),
+        findings=lambda value: value,
+    )
+    (told,) = outcome.blocking[0].findings
+    assert told.path == str(tmp_path / "a.npy")
+    assert f"row 3: a.npy: dtype float32 ({told.path}); required: " in told.message()
+    assert str(tmp_path) not in artifact.findings.read_text()
 
 
 def test_findings_that_end_a_build_are_left_and_those_of_a_run_before_are_not(artifact):

@@ -296,7 +296,9 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
     rounding = NAME_ROUNDING_SEC if cut_to_names else 0
     lost_sec = _lost_sec(clip, probe)
     if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
-        found = f"none given, and the audio lasts {float(audio_sec):.3f} s while the faces last {float(faces_sec):.3f} s"
+        found = (
+            f"none given, and the audio lasts {float(audio_sec):.3f} s while the faces last {float(faces_sec):.3f} s"
+        )
         required = Finding(Code.START_SEC_REQUIRED, row.place("start_sec"), found)
         yield required.advised(_rate_hint(row, clip.source_frames, audio_sec))
     elif clip.padded_samples == clip.audio_samples:

@@ -17,8 +17,7 @@ from muvap_assets.asd.leakage import find_leakage, read_split
 from muvap_assets.asd.manifest_files import FINDINGS_FILE, MANIFEST_FILE, PROVENANCE_FILE, read_manifest
 from muvap_assets.asd.policy import OnViolation, Policy
 from muvap_assets.codes import Code, Severity
-from muvap_assets.findings import Finding, errors_of
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place, errors_of
 from muvap_assets.publish import CheckOutcome, read_findings
 
 MANIFEST_CHECKS = (
@@ -127,14 +126,8 @@ def _labels_vary(clips: Sequence[Clip]) -> CheckOutcome:
     known = [clip for clip in clips if clip.labels_known]
     frames, speaking = sum(clip.source_frames for clip in known), sum(int(clip.labels.sum()) for clip in known)
     filler = bool(frames) and speaking == frames
-    finding = old_finding(
-        code=Code.LABELS_ALL_SPEAKING,
-        field="labels",
-        found=f"all {frames} frames are labelled as speech",
-        required="labels of both kinds",
-        hint="Labels that were never published are often filled with ones: set labels_known to false for such a split.",
-        severity=Severity.WARNING,
-    )
+    found = f"all {frames} frames are labelled as speech"
+    finding = Finding(Code.LABELS_ALL_SPEAKING, Place(field="labels"), found)
     return CheckOutcome(
         name="labels_vary",
         passed=not filler,
@@ -156,12 +149,8 @@ def blocking_findings(findings: Iterable[Finding], rows: int, accepted: int, pol
     whole_file = [error for error in errors if error.sample_id is None and error.row in (None, 1)]
     share = (rows - accepted) / rows if rows else 1.0
     if share > policy.max_rejected_share or not accepted:
-        too_many = old_finding(
-            code=Code.REJECTED_SHARE,
-            found=f"{rows - accepted} of {rows} rows rejected, {share:.1%}",
-            required=f"at most {policy.max_rejected_share:.1%} and one accepted row",
-            hint="Mend the source, or raise max_rejected_share.",
-        )
+        found, limit = f"{rows - accepted} of {rows} rows rejected, {share:.1%}", f"{policy.max_rejected_share:.1%}"
+        too_many = Finding(Code.REJECTED_SHARE, None, found, limit=limit)
         return [*whole_file, too_many, *errors]
     return whole_file
 
@@ -169,7 +158,7 @@ def blocking_findings(findings: Iterable[Finding], rows: int, accepted: int, pol
 def _repeated_ids(clips: Sequence[Clip]) -> list[Finding]:
     counts = Counter(clip.sample_id for clip in clips)
     return [
-        _artifact_fault(clip, Code.SAMPLE_ID_DUPLICATE, f"{counts[clip.sample_id]} rows of this id", "one")
+        Finding(Code.SAMPLE_ID_DUPLICATE, clip.place(), f"{counts[clip.sample_id]} rows of this id", case="stored")
         for clip in clips
         if counts[clip.sample_id] > 1
     ]
@@ -181,14 +170,12 @@ def _count_mismatches(folder: Path) -> list[Finding]:
     lengths = np.diff(table.column("labels").combine_chunks().offsets.to_numpy())
     frames = table.column("source_frames").to_numpy()
     return [
-        old_finding(
-            code=Code.LABEL_COUNT_MISMATCH,
-            row=table.column("row")[i].as_py(),
-            sample_id=table.column("sample_id")[i].as_py(),
-            field="labels",
-            found=f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
-            required="as many labels as faces",
-            hint="The manifest is damaged: materialize it again.",
+        Finding(
+            Code.LABEL_COUNT_MISMATCH,
+            Place(None, table.column("row")[i].as_py(), table.column("sample_id")[i].as_py(), "labels"),
+            f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
+            case="packed",
+            required=f"{frames[i]}, one a frame",
         )
         for i in np.flatnonzero(lengths != frames)
     ]
@@ -196,11 +183,11 @@ def _count_mismatches(folder: Path) -> list[Finding]:
 
 def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Finding]:
     return [
-        _artifact_fault(
-            clip,
+        Finding(
             Code.AUDIO_SHORT,
+            clip.place(),
             f"{clip.padded_samples} of {clip.audio_samples} samples lie past the recording",
-            f"at most {policy.max_missing_audio_share:.1%}, or one frame",
+            required=f"at most {policy.max_missing_audio_share:.1%}, or one frame",
         )
         for clip in clips
         if clip.padded_samples
@@ -209,14 +196,3 @@ def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Finding]:
             math.floor(AUDIO_RATE_HZ * (1 / clip.source_fps.value + NAME_ROUNDING_SEC)) + 1,
         )
     ]
-
-
-def _artifact_fault(clip: Clip, code: Code, found: str, required: str) -> Finding:
-    return old_finding(
-        code=code,
-        row=clip.row,
-        sample_id=clip.sample_id,
-        found=found,
-        required=required,
-        hint="The manifest is damaged: materialize it again.",
-    )

@@ -18,7 +18,7 @@ from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
-from muvap_assets.media.video_faces import VideoProbe, wrong_box, load_video_decoder, probe_video
+from muvap_assets.media.video_faces import VideoProbe, load_video_decoder, probe_video, wrong_box
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.threads import thread_pool
 

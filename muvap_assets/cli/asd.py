@@ -13,7 +13,7 @@ import click
 
 from muvap_assets.asd.policy import SHARD_BYTES, AudioSampleRate, Policy, ShardBytes
 from muvap_assets.cli.options import option, record_options
-from muvap_assets.cli.output import print_checks, print_findings, print_outcome, print_table, progress
+from muvap_assets.cli.output import print_checks, print_findings, print_outcome, print_table, progress, to_json
 from muvap_assets.cli.paths import FILE, NEW_FOLDER
 from muvap_assets.findings import count_by_code
 from muvap_assets.options import made_of
@@ -51,7 +51,7 @@ def validate_tsv(file: Path, *, as_json: bool, deep: bool, **options: Any) -> in
             "accepted": len(report.clips),
             "rejected": report.rejected,
             "finding_counts": count_by_code(report.findings),
-            "findings": [finding.to_dict() for finding in report.findings],
+            "findings": to_json(report.findings),
         }
         click.echo(json.dumps(verdict, indent=1, ensure_ascii=False))
     else:

@@ -53,6 +53,11 @@ def print_findings(findings: Iterable[Finding], rest: str = RUN_AGAIN) -> None:
         click.echo(f"... and {hidden} more; {rest}")
 
 
+def to_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Findings as ``--json`` prints them: with the file that was looked at, which is not in what is published."""
+    return [{**finding.to_dict(), "path": finding.path} for finding in findings]
+
+
 def in_file(report: Path) -> str:
     """Where a run left all of its findings, for ``rest`` of :func:`print_findings`."""
     return f"{report} has all of them"

@@ -20,6 +20,7 @@ from muvap_assets.cli.output import (
     print_outcome,
     print_table,
     progress,
+    to_json,
 )
 from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER, PathArgument
 from muvap_assets.layout import Layout
@@ -58,10 +59,11 @@ def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **opt
     report = validate_dataset(dataset_of(file, options), planner=planner, checkpoint=checkpoint)
     if as_json:
         values = report_values(report)
-        counts = {"finding_counts": values.pop("findings")}  # as the asd line names them
-        findings = [finding.to_dict() for finding in report.findings]
+        counts = {"finding_counts": values.pop("violations")}  # as the asd line names them
         rows = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in _row_table(report)]
-        click.echo(json.dumps({**values, "rows": rows, **counts, "findings": findings}, indent=1, default=str))
+        click.echo(
+            json.dumps({**values, "rows": rows, **counts, "findings": to_json(report.findings)}, indent=1, default=str)
+        )
     else:
         _print_report(file, report)
     return 0 if report.is_valid and report.admitted else 1

@@ -20,10 +20,9 @@ import dagster as dg
 from muvap_assets.codes import Code, Severity
 from muvap_assets.defs import metadata
 from muvap_assets.defs.pages import Page, page_metadata
-from muvap_assets.errors import MuvapError, StaleInputError, ValidationError
+from muvap_assets.errors import FormatError, MuvapError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.layout import Artifact
-from muvap_assets.legacy import old_finding
 from muvap_assets.progress import Progress, ProgressLog, format_seconds
 from muvap_assets.publish import CheckOutcome, Outcome, current_version, not_run
 
@@ -81,7 +80,7 @@ def gate(
     published, seconds = outcome.published, time.monotonic() - started
     context.log.info(
         f"{asset.to_user_string()} [{context.partition_key}]: version {published.version} "
-        f"{'published' if published.created else 'stood already, nothing changed'}, {len(outcome.checks)} checks, "
+        f"{'published' if published.created else 'exists already, nothing changed'}, {len(outcome.checks)} checks, "
         f"{format_seconds(seconds)}"
     )
     _require_not_overtaken(context, inputs, before)
@@ -132,19 +131,24 @@ def _not_run(
     asset: dg.AssetKey, declared: Sequence[str], error: MuvapError, artifact: Artifact
 ) -> Iterator[dg.AssetCheckResult]:
     """Every check failed, and its page shows what the build found: there is no other page to show it on."""
-    found, file = (error.findings, artifact.findings) if isinstance(error, ValidationError) else ((), None)
+    found, file = _carried(error, artifact)
     for name in declared:
         outcome = not_run(name, metadata.cut(str(error).splitlines()[0]))
         yield _result(asset, replace(outcome, findings=(*outcome.findings, *found)), file)
 
 
 def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:
-    if isinstance(error, ValidationError):
-        found = metadata.findings_table(error.findings, artifact.findings)
-    else:
-        found = metadata.findings_table([_as_finding(error)])
+    found, file = _carried(error, artifact)
+    table = metadata.findings_table(found or [Finding(Code.BUILD_FAILED, None, str(error))], file)
     lines = [metadata.cut(line) for line in str(error).splitlines()]
-    return dg.Failure("\n".join(lines), metadata=found, allow_retries=False)
+    return dg.Failure("\n".join(lines), metadata=table, allow_retries=False)
+
+
+def _carried(error: MuvapError, artifact: Artifact) -> tuple[Sequence[Finding], Path | None]:
+    """The findings an error carries, and the file that lists them; none does where an input was damaged before the build."""
+    if not isinstance(error, ValidationError):
+        return (), None
+    return error.findings, None if isinstance(error, FormatError) else artifact.findings
 
 
 def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome], file: Path) -> dg.Failure:
@@ -155,12 +159,3 @@ def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome
     if len(unique) > metadata.TABLE_ROWS:
         lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more in {file}")
     return dg.Failure("\n".join(lines), metadata=metadata.findings_table(unique, file), allow_retries=False)
-
-
-def _as_finding(error: MuvapError) -> Finding:
-    return old_finding(
-        code=Code.BUILD_FAILED,
-        found=str(error),
-        required="a build that ends",
-        hint="See the message; nothing was published.",
-    )

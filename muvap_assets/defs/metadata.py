@@ -82,7 +82,7 @@ def findings_table(findings: Sequence[Finding], file: Path | None = None) -> dic
         return {}
     records = [
         dg.TableRecord({name: _cell(record[name]) for name in _COLUMNS})
-        for record in (finding.to_dict() for finding in findings[:TABLE_ROWS])
+        for record in (each.to_dict() | {"found": each.found_where} for each in findings[:TABLE_ROWS])
     ]
     schema = dg.TableSchema([dg.TableColumn(name, "int" if name == "row" else "string") for name in _COLUMNS])
     return {

@@ -343,7 +343,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     Raises:
         FormatError: the file is missing or damaged.
     """
-    with reading(folder / PROVENANCE_FILE, "a JSON object", "Materialize the artifact again."):
+    with reading(folder / PROVENANCE_FILE):
         return dict(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8")))
 
 

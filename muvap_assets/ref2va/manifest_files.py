@@ -28,7 +28,6 @@ from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, Referen
 from muvap_assets.ref2va.geometry import required_audio_samples
 from muvap_assets.ref2va.manifest import ManifestReport, RowReport
 
-_HINT = "Materialize ref2va/manifest again."
 MANIFEST_NAME, FINDINGS_NAME, REPORT_NAME = "manifest.parquet", "violations.jsonl", "report.json"
 MANIFEST_FORMAT = "muvap_ref2va_manifest_v1"
 
@@ -149,7 +148,7 @@ def read_manifest(folder: Path) -> ManifestFiles:
     Raises:
         FormatError: a file is missing or is not what it should be.
     """
-    with reading(folder, "a readable manifest", _HINT):
+    with reading(folder):
         table = pq.read_table(folder / MANIFEST_NAME)
         findings = tuple(read_findings(folder / FINDINGS_NAME))
         report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
@@ -158,7 +157,7 @@ def read_manifest(folder: Path) -> ManifestFiles:
             f"{folder / MANIFEST_NAME}: its columns are not those of {MANIFEST_FORMAT}, which is required. "
             "Materialize ref2va/manifest again."
         )
-    with reading(folder / MANIFEST_NAME, "whole rows", _HINT):
+    with reading(folder / MANIFEST_NAME):
         samples = tuple(_from_record(record) for record in table.to_pylist() if record["admitted"])
     return ManifestFiles(samples=samples, table=table, findings=findings, report=report)
 

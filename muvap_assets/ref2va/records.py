@@ -320,7 +320,7 @@ def read_row(shard: pq.ParquetFile, index: int, path: Path, columns: Sequence[st
     Raises:
         FormatError: it does not decode, would take far more memory than the file has bytes, or holds another count of rows.
     """
-    with reading(path, "one whole row a row group", "Encode it again."):
+    with reading(path):
         declared = shard.metadata.row_group(index).total_byte_size
         if declared > max(_SMALL_ROW_BYTES, _MAX_RATIO * path.stat().st_size):
             raise ValueError(f"row group {index} says it unpacks to {declared:,} bytes")

@@ -137,10 +137,7 @@ class RowStore:
         if not self.has_part(stage, key):
             return None
         path = self._part_path(stage, key)
-        with (
-            reading(path, "a part as this version writes it", "Remove it; the next run makes it again."),
-            path.open("rb") as stream,
-        ):
+        with reading(path, "part"), path.open("rb") as stream:
             names, _ = _header(stream)
             return {name: np.lib.format.read_array(stream, allow_pickle=False) for name in names}
 
@@ -149,10 +146,7 @@ class RowStore:
         path = self._part_path(stage, key)
         if not path.is_file():
             return UNKNOWN_DEVICE
-        with (
-            reading(path, "a part as this version writes it", "Remove it; the next run makes it again."),
-            path.open("rb") as stream,
-        ):
+        with reading(path, "part"), path.open("rb") as stream:
             return _header(stream)[1]
 
     def write_part(self, stage: Stage, key: str, tensors: Tensors, device: str) -> None:

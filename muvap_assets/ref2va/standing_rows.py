@@ -92,7 +92,7 @@ def read_rows(folder: Path) -> list[StandingRow]:
     Raises:
         FormatError: the file is missing or damaged.
     """
-    with reading(folder / ROWS_FILE, "the rows of a part", "Materialize ref2va/encoded_latents again."):
+    with reading(folder / ROWS_FILE):
         return [StandingRow(**record) for record in json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))]
 
 

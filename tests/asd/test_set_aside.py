@@ -204,7 +204,7 @@ def test_what_is_set_aside_is_told_by_inspect_and_verify_and_is_no_sample(tracks
     assert "faces_unreadable: row 3 (t1)" in verified.stdout
     shown = CliRunner().invoke(main, ["show", str(folder), "t1", "-o", str(tracks.root / "t1.html")])
     assert shown.exit_code == 1
-    assert "the track was set aside when it was packed: row 3 (t1): visual_path: 007.jpg: a JPEG" in shown.output
+    assert "the track was set aside when it was packed: row 3 (t1): visual_path: t1: 007.jpg: a JPEG" in shown.output
     dataset = PackedASDDataset(folder, window=25)
     assert sorted(dataset[i].sample_ids[0] for i in range(len(dataset))) == ["array", "t0", "t2", "t3"]
 
@@ -271,7 +271,7 @@ def test_the_command_looks_deep_where_it_is_told_to(tracks, tmp_path):
     assert CliRunner().invoke(main, ["validate", manifest]).exit_code == 0
     deep = CliRunner().invoke(main, ["validate", "--deep", manifest])
     assert deep.exit_code == 1
-    assert "train.tsv row 2 (t0): visual_path: 007.jpg: a JPEG without end marker" in deep.stdout
+    assert "train.tsv row 2 (t0): visual_path: t0: 007.jpg: a JPEG without end marker" in deep.stdout
     raw = tmp_path / "raw.jsonl"
     raw.write_text("{}\n")
     refused = CliRunner().invoke(main, ["validate", "--deep", str(raw)])

@@ -32,8 +32,8 @@ from muvap_assets.defs import asd, asd_pages, metadata, ref2va
 from muvap_assets.demo.corpus import write_demo_corpus
 from muvap_assets.demo.ref2va import write_demo_datasets
 from muvap_assets.errors import PictureError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import Layout
-from muvap_assets.legacy import old_finding
 from muvap_assets.publish import read_findings
 
 LIMIT_BYTES = 500_000
@@ -537,14 +537,15 @@ def test_recordings_that_changed_since_the_manifest_are_listed_in_the_loudness_r
     assert not result.success
     file = demo.layout.asd_loudness_index("train").findings
     (listed,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert listed["code"] == "audio_changed"
+    assert listed["code"] == "audio_changed" and str(demo.sources) not in str(listed)
     (failure,) = [event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure]
     assert failure.metadata["findings_file"].value == str(file)
     for check in result.get_asset_check_evaluations():
         assert not check.passed and check.metadata["findings_file"].value == str(file)
         not_run, finding = (record.data for record in check.metadata["findings"].records)
         assert (not_run["code"], finding["code"]) == ("check_not_run", "audio_changed")
-        assert finding["hint"] == "Materialize asd/manifest again."
+        assert finding["hint"] == "Materialize the manifest again."
+        assert finding["found"].endswith(f" ({recording})")  # where it was looked for, which is not in the file
     assert demo.run(asd.LOUDNESS_INDEX, "train").success
     assert file.read_text() == ""
 
@@ -578,7 +579,7 @@ def test_a_table_keeps_twenty_rows_and_writes_all_of_them_to_the_file_it_names(t
 
 
 def test_a_finding_as_long_as_a_book_is_cut_in_the_table():
-    finding = old_finding(code=Code.LABELS_INVALID, found="x" * 100_000, required="y", hint="z")
+    finding = Finding(Code.LABELS_FLOAT, None, "x" * 100_000)
     shown = metadata.findings_table([finding] * 30)
     assert len(shown["findings"].records[0].data["found"]) == 400
     assert len(serialize_value(shown["findings"])) < 50_000

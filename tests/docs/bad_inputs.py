@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -56,7 +54,10 @@ def findings_of(make: Callable[[Path], Findings], folder: Path) -> list[Finding]
 
     Paths of this machine become ``/data``, and versions, which follow the libraries' bytes, ``<version>``.
     """
-    text = [json.dumps({**finding.to_dict(), "path": finding.path}).replace(str(folder), "/data") for finding in make(folder)]
+    text = [
+        json.dumps({**finding.to_dict(), "path": finding.path}).replace(str(folder), "/data")
+        for finding in make(folder)
+    ]
     text = [re.sub(r"\b[0-9a-f]{16}\b", "<version>", each) for each in text]
     return [Finding.from_dict(json.loads(each)) for each in text]
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +23,6 @@ from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
 from muvap_assets.media.audio import ID_LENGTH, mono_16k_blocks, to_int16
 from muvap_assets.media.npy import write_at
 from muvap_assets.storage.digests import file_sha256
@@ -87,11 +85,15 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root
         )
         decoded = _scatter(spans, blocks)
     except ValidationError as error:
-        return WrittenRecording((), tuple(error.finding.placed(**_place(placed.clip)) for placed in clips))
+        return WrittenRecording((), tuple(_of_audio(placed.clip, error.finding) for placed in clips))
+    path, found = first.audio_file(root), f"decodes to {decoded} samples at 16 kHz"
     findings = [
-        _length_mismatch(placed.clip, decoded)
-        for placed in clips
-        if decoded != min(stop, placed.clip.recording_samples)
+        _of_audio(
+            clip,
+            Finding(Code.AUDIO_CHANGED, path, found, required=f"{clip.recording_samples}, as when it was validated"),
+        )
+        for clip in (placed.clip for placed in clips)
+        if decoded != min(stop, clip.recording_samples)
     ]
     return WrittenRecording(tuple(span.finish() for span in spans), tuple(findings))
 
@@ -144,46 +146,25 @@ class _Span:
 
 def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Finding]:
     """Clips whose file is gone, or is not the one that was validated and measured."""
-    faults: dict[str, Callable[[Clip], Finding] | None] = {}
-    for placed in clips:
-        if placed.clip.audio_path not in faults:
-            faults[placed.clip.audio_path] = _file_fault(placed.clip, root)
-    found = ((placed.clip, faults[placed.clip.audio_path]) for placed in clips)
-    return [fault(clip) for clip, fault in found if fault is not None]
+    clip_of = {placed.clip.audio_path: placed.clip for placed in clips}
+    changed = {path: _changed_file(clip, root) for path, clip in clip_of.items()}
+    return [
+        _of_audio(placed.clip, finding) for placed in clips if (finding := changed[placed.clip.audio_path]) is not None
+    ]
 
 
-def _file_fault(clip: Clip, root: Path) -> Callable[[Clip], Finding] | None:
+def _changed_file(clip: Clip, root: Path) -> Finding | None:
+    path = clip.audio_file(root)
     try:
-        digest = file_sha256(clip.audio_file(root))[:ID_LENGTH]
+        digest = file_sha256(path)[:ID_LENGTH]
     except OSError as error:
-        reason = str(error.strerror)
-        return lambda clip: _finding(
-            clip, Code.AUDIO_MISSING, reason, "the recording of the row", "Was the corpus moved?"
-        )
+        return Finding(Code.AUDIO_MISSING, path, str(error.strerror))
     if digest == clip.recording_id[:ID_LENGTH]:
         return None
-    return lambda clip: _finding(
-        clip,
-        Code.AUDIO_CHANGED,
-        f"the file's digest is {digest}",
-        f"{clip.recording_id}, the recording that was validated and measured",
-        "Validate and measure the corpus again.",
-    )
+    required = f"{clip.recording_id}, as when it was validated"
+    return Finding(Code.AUDIO_CHANGED, path, f"the file's digest is {digest}", required=required)
 
 
-def _length_mismatch(clip: Clip, decoded: int) -> Finding:
-    return _finding(
-        clip,
-        Code.AUDIO_CHANGED,
-        f"decodes to {decoded} samples at 16 kHz",
-        f"{clip.recording_samples}, as when it was validated",
-        "The decoder changed: validate and measure the corpus again.",
-    )
-
-
-def _finding(clip: Clip, code: Code, found: str, required: str, hint: str) -> Finding:
-    return old_finding(code=code, found=found, required=required, hint=hint, **_place(clip))
-
-
-def _place(clip: Clip) -> dict[str, Any]:
-    return {"row": clip.row, "sample_id": clip.sample_id, "field": "audio_path"}
+def _of_audio(clip: Clip, finding: Finding) -> Finding:
+    """A finding about the file of a clip's recording, in the clip's place."""
+    return finding.of_file(clip.audio_path, row=clip.row, sample_id=clip.sample_id, field="audio_path")

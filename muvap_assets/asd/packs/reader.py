@@ -31,6 +31,9 @@ from muvap_assets.asd.packs.layout import (
 )
 from muvap_assets.asd.packs.mapping import map_npy
 from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding
 from muvap_assets.media.npy import NpyError, read_npy_header
 
 MAPPED_SHARDS = 8192
@@ -203,7 +206,8 @@ def _map_shard(path: Path, shard: int) -> ShardArrays:
         found = f"not what it was when the pack was opened ({error})"
         if isinstance(error, FileNotFoundError):
             found = "gone since the pack was opened: maintenance removed this version, or somebody did"
-        raise damaged(folder, found, "the pack as it was opened; open `current` anew") from error
+        finding = Finding(Code.ARTIFACT_INVALID, folder, found, case="gone")
+        raise FormatError(finding.placed(source=folder.name)) from error
 
 
 def shard_lengths(path: Path, shard: int, face_shape: tuple[int, int]) -> ShardLengths:
@@ -219,17 +223,17 @@ def shard_lengths(path: Path, shard: int, face_shape: tuple[int, int]) -> ShardL
             header = read_npy_header(file)
         except (OSError, NpyError) as error:
             found = "missing" if isinstance(error, FileNotFoundError) else str(error)
-            raise damaged(file, found, "a .npy array") from error
+            raise damaged(file, found) from error
         if header.dtype != dtype or len(header.shape) != dimensions or header.fortran_order:
             order = " in Fortran order" if header.fortran_order else ""
             found = f"{header.dtype} {list(header.shape)}{order}"
             raise damaged(file, found, f"{dtype} of {dimensions} dimensions in C order")
-        if fault := header.wrong_length():
-            raise damaged(file, fault, "a whole file")
+        if length := header.wrong_length():
+            raise damaged(file, length)
         lengths[name] = header.shape
     if lengths[FACES_FILE][1:] != face_shape:
         found = f"faces of {list(lengths[FACES_FILE][1:])}"
-        raise damaged(path / shard_name(shard) / FACES_FILE, found, f"{list(face_shape)}")
+        raise damaged(path / shard_name(shard) / FACES_FILE, found, str(list(face_shape)))
     if lengths[LABELS_FILE][0] != lengths[FACES_FILE][0]:
         found = f"{lengths[LABELS_FILE][0]} labels"
         raise damaged(path / shard_name(shard) / LABELS_FILE, found, f"{lengths[FACES_FILE][0]}, one a frame")

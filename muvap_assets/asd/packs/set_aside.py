@@ -26,7 +26,7 @@ from muvap_assets.asd.packs.reuse import FoundTrack, Span, TrackCopier
 from muvap_assets.findings import Finding
 from muvap_assets.media.npy import read_npy_header
 from muvap_assets.publish import read_findings, write_findings
-from muvap_assets.readback import STUMBLES, reason_of
+from muvap_assets.readback import STUMBLES, unreadable
 
 
 def write_set_aside(folder: Path, findings: Iterable[Finding]) -> None:
@@ -43,12 +43,12 @@ def read_set_aside(folder: Path) -> tuple[Finding, ...]:
     path = folder / FINDINGS_FILE
     if not path.is_file():  # opening a pipe would wait for ever
         if path.exists():
-            raise damaged(path, "not a regular file", "one finding a line")
+            raise damaged(path, "not a regular file")
         return ()
     try:
         return tuple(read_findings(path))
     except STUMBLES as error:
-        raise damaged(path, f"unreadable ({reason_of(error)})", "one finding a line") from error
+        raise damaged(path, unreadable(error, path)) from error
 
 
 def without_set_aside(clips: Sequence[Clip], findings: Iterable[Finding]) -> list[Clip]:

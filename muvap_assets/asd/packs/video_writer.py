@@ -17,20 +17,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
 from muvap_assets.asd.packs.audio_writer import Place
+from muvap_assets.asd.packs.face_writer import of_faces, wrong_shape
 from muvap_assets.asd.packs.origins import boxes_content, faces_origin, files_state
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.asd.video_rows import boxes_of, track_faults
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.npy import write_at
 from muvap_assets.media.video import VideoFrame
@@ -81,7 +80,7 @@ def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Pa
     listed = sorted({boxes_of(placed.clip).boxes_path for placed in clips})
     before = files_state([path, *(root / name for name in listed)])
     listings = {name: read_face_boxes(root / name) for name in listed}
-    findings = [finding for placed in clips for finding in _shape_faults(placed.clip, listings)]
+    findings = [finding for placed in clips for finding in _unusable(placed.clip, listings)]
     if findings:
         return WrittenVideo(clips, (), tuple(findings))
     try:
@@ -89,7 +88,7 @@ def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Pa
             tracks = _open_tracks(clips, places, listings, stack)
             findings = _scatter(tracks, path, listings)
     except ValidationError as error:
-        return WrittenVideo(clips, (), tuple(error.finding.placed(**_place(placed.clip)) for placed in clips))
+        return WrittenVideo(clips, (), tuple(of_faces(placed.clip, error.finding) for placed in clips))
     origins = {} if findings else _origins(clips, path, root, before)
     faces = tuple(
         WrittenFaces(track.placed, track.crc32, origins.get(track.placed.position, ""))
@@ -128,9 +127,9 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
             if decoded == 0:
                 width, height = frame.size
                 findings = [
-                    fault
-                    for track in tracks
-                    for fault in _placed_faults(track.placed.clip, listings[track.boxes_path], width, height)
+                    finding.placed(row=clip.row, sample_id=clip.sample_id)
+                    for clip in (track.placed.clip for track in tracks)
+                    for finding in track_faults(clip, listings[boxes_of(clip).boxes_path], width, height)
                 ]
             if findings or frame.index >= stop:
                 break
@@ -140,8 +139,15 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
             _write_frame(active, frame)
             active = [track for track in active if track.stop > decoded]
         stopped = source.stopped
-    missing = [track for track in tracks if not track.complete]
-    return findings or [_frames_missing(track.placed.clip, decoded, stopped) for track in missing]
+    if findings:
+        return findings
+    found = f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}"
+    for track in tracks:
+        if not track.complete:
+            required = f"{track.stop}, up to the clip's last face"
+            short = Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed", required=required)
+            findings.append(of_faces(track.placed.clip, short))
+    return findings
 
 
 def _write_frame(active: Iterable[_Track], frame: VideoFrame) -> None:
@@ -208,36 +214,10 @@ def _stop(clip: Clip) -> int:
     return boxes_of(clip).first_frame + clip.source_frames
 
 
-# --- findings ---------------------------------------------------------------------------------------------------------
-
-
-def _shape_faults(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Finding]:
-    if (clip.face_height, clip.face_width) != (FACE_SIZE, FACE_SIZE):
-        yield old_finding(
-            code=Code.FACE_SHAPE_MISMATCH,
-            found=f"faces of {clip.face_height}x{clip.face_width}",
-            required=f"{FACE_SIZE}x{FACE_SIZE}, which is what boxes of a video become",
-            hint="Validate the corpus again.",
-            **_place(clip),
-        )
-    for error in listings[boxes_of(clip).boxes_path].errors:
-        yield error.finding.placed(**_place(clip))
-
-
-def _placed_faults(clip: Clip, listing: BoxListing, width: int, height: int) -> Iterator[Finding]:
-    for fault in track_faults(clip, listing, width, height):
-        yield old_finding(code=fault.code, found=fault.found, required=fault.required, hint=fault.hint, **_place(clip))
-
-
-def _frames_missing(clip: Clip, decoded: int, stopped: str) -> Finding:
-    return old_finding(
-        code=Code.LABEL_COUNT_MISMATCH,
-        found=f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}",
-        required=f"{_stop(clip)}, up to the clip's last face",
-        hint="The video changed since the manifest was validated: validate the corpus again.",
-        **_place(clip),
-    )
-
-
-def _place(clip: Clip) -> dict[str, Any]:
-    return {"row": clip.row, "sample_id": clip.sample_id, "field": "visual_path"}
+def _unusable(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Finding]:
+    """What can be known to be wrong with a clip before its video is opened."""
+    if (shape := (clip.face_height, clip.face_width)) != (FACE_SIZE, FACE_SIZE):
+        yield wrong_shape(clip.place("visual_path"), shape, (FACE_SIZE, FACE_SIZE), "resized")
+    boxes_path = boxes_of(clip).boxes_path
+    for error in listings[boxes_path].errors:
+        yield error.finding.of_file(boxes_path, row=clip.row, sample_id=clip.sample_id, field="boxes_path")

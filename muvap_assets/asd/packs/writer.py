@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from muvap_assets.asd.contract import Clip, VisualKind, no_clip_fault
+from muvap_assets.asd.contract import Clip, VisualKind
 from muvap_assets.asd.packs.arrays import ShardFiles, create_arrays
 from muvap_assets.asd.packs.audio_writer import (
     Place,
@@ -34,8 +34,9 @@ from muvap_assets.asd.packs.face_writer import (
     FaceSource,
     WrittenBlock,
     blocks_of,
+    joined_findings,
     open_faces,
-    shape_mismatch,
+    wrong_shape,
 )
 from muvap_assets.asd.packs.layout import (
     ARTIFACT,
@@ -58,7 +59,6 @@ from muvap_assets.codes import Code
 from muvap_assets.disk import require_space
 from muvap_assets.errors import ConfigError, ValidationError
 from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
 from muvap_assets.media.faces import load_decoder
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
@@ -161,37 +161,32 @@ def _raise_if_any(findings: Sequence[Finding]) -> None:
 def _unpackable(clips: Sequence[Clip], loudness: Mapping[str, Levels]) -> list[Finding]:
     """What can be known to be wrong before any media is opened."""
     if not clips:
-        return [no_clip_fault()]
+        return [Finding(Code.MANIFEST_EMPTY, None, "no clip")]
     findings = []
     usual_shape = Counter((clip.face_height, clip.face_width) for clip in clips).most_common(1)[0][0]
     occurrences = Counter(clip.sample_id for clip in clips)
     for clip in clips:
-        if (clip.face_height, clip.face_width) != usual_shape:
-            findings.append(shape_mismatch(clip, (clip.face_height, clip.face_width), usual_shape))
+        if (shape := (clip.face_height, clip.face_width)) != usual_shape:
+            findings.append(wrong_shape(clip.place("visual_path"), shape, usual_shape))
         if occurrences[clip.sample_id] > 1:
-            found, required = f"{occurrences[clip.sample_id]} clips of this id", "one"
-            findings.append(_finding(clip, Code.SAMPLE_ID_DUPLICATE, found, required, "Rename all but one."))
+            found = f"{occurrences[clip.sample_id]} clips of this id"
+            findings.append(Finding(Code.SAMPLE_ID_DUPLICATE, clip.place(), found, case="stored"))
         if not clip.source_frames or clip.labels.dtype != LABELS_DTYPE or clip.labels.ndim != 1:
             found = f"labels of dtype {clip.labels.dtype} and shape {list(clip.labels.shape)}"
-            required = "uint8 [source_frames], at least one"
-            findings.append(_finding(clip, Code.LABELS_INVALID, found, required, "Validate the corpus again."))
-        if fault := _level_fault(clip, loudness):
-            hint = "Measure the recordings of this manifest again."
-            findings.append(_finding(clip, Code.LEVEL_INVALID, fault, "finite levels of its recording", hint))
+            findings.append(Finding(Code.LABELS_INVALID, clip.place(), found, case="packed"))
+        if found := _wrong_level(clip, loudness):
+            findings.append(Finding(Code.LEVEL_INVALID, clip.place(), found))
     return findings
 
 
-def _level_fault(clip: Clip, loudness: Mapping[str, Levels]) -> str | None:
+def _wrong_level(clip: Clip, loudness: Mapping[str, Levels]) -> str:
+    """What is wrong with the level of a clip's recording, or nothing."""
     levels = loudness.get(clip.recording_id)
     if levels is None:
         return f"recording {clip.recording_id} is not in the loudness index"
     if not all(map(math.isfinite, (levels.mean, levels.rms, levels.peak))):
         return f"mean {levels.mean}, RMS {levels.rms}, peak {levels.peak}"
-    return None
-
-
-def _finding(clip: Clip, code: Code, found: str, required: str, hint: str) -> Finding:
-    return old_finding(code=code, found=found, required=required, hint=hint, row=clip.row, sample_id=clip.sample_id)
+    return ""
 
 
 # --- content ----------------------------------------------------------------------------------------------------------
@@ -266,12 +261,13 @@ class _Content:
         placed = written.block.placed
         if self._in_work[placed.position].add(written):
             faces = self._in_work.pop(placed.position)
-            if not faces.errors:
+            findings = joined_findings(placed.clip, faces.findings)
+            if not findings:
                 return self._faces_written(placed, faces.crc32, faces_origin(placed.clip, faces.content))
             if faces.pictures_are_bad:
-                (self.bad_pictures[placed.position],) = faces.findings()
+                (self.bad_pictures[placed.position],) = findings
             else:
-                self.findings.extend(faces.findings())
+                self.findings.extend(findings)
             self._finish(placed)
         return None
 
