@@ -568,7 +568,10 @@ class Code(StrEnum):
     DEVICE_MEMORY = ("device_memory", ERROR,
         "The device ran out of memory at this row.",
         "memory for the loaded component and this row",
-        "{advice}")
+        "Give the row fewer frames, or use a device with more memory.",
+        Case("vae", hint="Give the row a smaller canvas or fewer frames, or use a device with more memory."),
+        Case("text_encoder", hint="Lower `max_presentation_tokens`, give the row fewer or shorter references, or use a device with "
+            "more memory."))
     SCHEMA_MISMATCH = ("schema_mismatch", ERROR,
         "A row's file is no Parquet file of one of the two schemas.",
         "{required}",
@@ -595,11 +598,11 @@ class Code(StrEnum):
         "Ask for fewer frames or a smaller canvas, give the row fewer references, or lower `max_presentation_tokens`.")
     DECODE_DIFFERS = ("decode_differs", WARNING,
         "What the VAEs decode is far from the media. Random weights always are.",
-        "{required}",
+        "at least {limit} dB",
         "Decode the row and look at it; if it is right, lower the threshold of `decode_check` in datasets.yaml.")
     DECODE_FAILED = ("decode_failed", WARNING,
         "The VAEs could not decode the row.",
-        "{required}",
+        "a row that decodes to what was encoded",
         "Read the message; encode the row again.")
 
     # Published artifacts

@@ -29,8 +29,7 @@ import numpy.typing as npt
 
 from muvap_assets.codes import Code, Severity
 from muvap_assets.errors import ValidationError
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_error, old_finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, not_run, write_json
 from muvap_assets.ref2va.contract import DatasetOptions
@@ -215,7 +214,7 @@ def verify_decoded(folder: Path, standing: Mapping[str, str]) -> CheckOutcome:
     figures = {row.id: row for row in report.rows if standing.get(row.id) == row.key}
     missing = [each for each in chosen_ids(standing, report.requested) if each not in figures]
     findings = [
-        *(_warning(each, None, Code.DECODE_FAILED, "no figures of its file", "decoded") for each in missing),
+        *(Finding(Code.DECODE_FAILED, Place(sample_id=each), "no figures of its file") for each in missing),
         *(finding for row in figures.values() for finding in _findings(row, report)),
     ]
     numbers: dict[str, int | float | str] = {"rows": len(figures), "rows_requested": report.requested}
@@ -276,27 +275,15 @@ def _decoded_row(row: RowInput, key: str, found: Mapping[Stage, _Figure]) -> Dec
 
 
 def _findings(row: DecodedRow, report: DecodeReport) -> Iterator[Finding]:
+    place = Place(sample_id=row.id, row=row.row)
     if row.problem:
-        yield _warning(row.id, row.row, Code.DECODE_FAILED, row.problem, "latents that decode")
+        yield Finding(Code.DECODE_FAILED, place, row.problem)
     for name, found, required in (
         ("psnr_db", row.psnr_db, report.min_psnr_db),
         ("audio_snr_db", row.audio_snr_db, report.min_audio_snr_db),
     ):
         if found is not None and found < required:
-            code, wanted = Code.DECODE_DIFFERS, f"at least {required:g} dB"
-            yield _warning(row.id, row.row, code, f"{name} is {found:.2f} dB", wanted)
-
-
-def _warning(sample_id: str, row: int | None, code: Code, found: str, required: str) -> Finding:
-    return old_finding(
-        code=code,
-        severity=Severity.WARNING,
-        sample_id=sample_id,
-        row=row,
-        found=found,
-        required=required,
-        hint="Decode the row and look at it; if it is right, lower the threshold of decode_check in datasets.yaml.",
-    )
+            yield Finding(Code.DECODE_DIFFERS, place, f"{name} is {found:.2f} dB", limit=f"{required:g}")
 
 
 def _power(values: npt.NDArray[np.float32]) -> float:
@@ -305,20 +292,14 @@ def _power(values: npt.NDArray[np.float32]) -> float:
 
 def _db(signal: float, error: float) -> float:
     if not math.isfinite(error):
-        raise _unlike("values that are not finite", "finite values throughout")
+        raise _unlike("values that are not finite", "latents")
     return min(MAX_DB, 10 * math.log10(signal / error)) if error else MAX_DB
 
 
 def _require_shape(what: str, decoded: Decoded, required: tuple[int, ...]) -> None:
     if decoded.shape != required:
-        raise _unlike(f"{what} {list(decoded.shape)}", f"{list(required)}, as the target")
+        raise _unlike(f"{what} {list(decoded.shape)}", f"a target of {list(required)}")
 
 
 def _unlike(found: str, required: str) -> ValidationError:
-    return old_error(
-        Code.DECODE_FAILED,
-        "decoded",
-        found=found,
-        required=f"{required}",
-        hint="Encode the row again.",
-    )
+    return ValidationError(Finding(Code.DECODE_FAILED, None, f"{found}, of {required}"))

@@ -17,15 +17,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from muvap_assets.codes import Code
 from muvap_assets.disk import require_space
 from muvap_assets.errors import ValidationError
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_error, old_finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.assembly import assembled, record_of
 from muvap_assets.ref2va.contract import (
     AUDIO_ROW_WIDTH,
@@ -154,19 +152,15 @@ class _Run:
 
     def reject(self, row: RowInput, error: Exception) -> None:
         """Record why a row does not stand."""
-        place: dict[str, Any] = {"row": row.row, "sample_id": row.sample_id, "source": self.options.source}
         if isinstance(error, ValidationError):
-            self.findings.append(error.finding.placed(**place))
-            return
-        self.findings.append(
-            old_finding(
-                code=Code.ENCODE_FAILED,
-                found=f"{type(error).__name__}: {error}",
-                required="a row that encodes without error",
-                hint="See the run's log; the other rows are not affected.",
-                **place,
-            )
-        )
+            finding = error.finding
+        else:
+            finding = Finding(Code.ENCODE_FAILED, None, f"{type(error).__name__}: {error}")
+        self.findings.append(self.of_row(row, finding))
+
+    def of_row(self, row: RowInput, finding: Finding) -> Finding:
+        """A finding about a row or its file, told as one about the manifest's row."""
+        return finding.placed(row=row.row, sample_id=row.sample_id, source=self.options.source)
 
     def report_progress(self, stage: Stage, row: RowInput) -> None:
         """Tell what is encoded next."""
@@ -225,13 +219,8 @@ def _plan(run: _Run, row: RowInput) -> _Work | None:
         plan = run.encoder.plan_tokens(row.caption, [reference.presented for reference in row.references])
         limit = run.options.max_presentation_tokens
         if plan.total > limit:
-            raise old_error(
-                Code.PRESENTATION_TOO_LONG,
-                "presentation",
-                found=describe_plan(plan),
-                required=f"at most {limit}; none is ever cut off",
-                hint="Shorten the caption, use fewer or smaller references, or raise max_presentation_tokens.",
-            )
+            place = Place(field="presentation")
+            raise ValidationError(Finding(Code.PRESENTATION_TOO_LONG, place, describe_plan(plan), limit=limit))
     except ValidationError as error:
         run.reject(row, error)
         return None
@@ -313,13 +302,8 @@ def _encode_part(run: _Run, loaded: LoadedComponent, stage: Stage, work: _Work, 
         tensors = loaded.encode(stage, work.row, media, work.sequence_length)
         for name, values in tensors.items():
             if (found := non_finite(values)) is not None:
-                raise old_error(
-                    Code.TENSOR_NON_FINITE,
-                    name,
-                    found=f"{found} in stage {stage}",
-                    required="finite values throughout",
-                    hint="Look at the row's media, and at the checkpoint if it happens to other rows.",
-                )
+                place = Place(field=name)
+                raise ValidationError(Finding(Code.TENSOR_NON_FINITE, place, f"{found} in stage {stage}"))
     except Exception as error:  # libraries raise anything at media they cannot take; it must not end the other rows
         work.failed = True
         run.reject(work.row, error)
@@ -347,20 +331,15 @@ def _finish(run: _Run, work: _Work) -> bool:
     except ValidationError as error:
         run.reject(row, error)
         return False
-    run.findings += [_placed(run, row, finding) for finding in found]
+    run.findings += [run.of_row(row, finding) for finding in found]
     return not found
 
 
 def _part(run: _Run, work: _Work, stage: Stage) -> Tensors:
     tensors = run.store.read_part(stage, work.parts[stage])
     if tensors is None:
-        raise old_error(
-            Code.DIGEST_MISMATCH,
-            f"part {stage}",
-            found="it is gone or damaged since it was made",
-            required="the part as it was stored",
-            hint="Run again: it is made anew. If it happens again, check the disk.",
-        )
+        place, found = Place(field=f"part {stage}"), "it is gone or damaged since it was made"
+        raise ValidationError(Finding(Code.DIGEST_MISMATCH, place, found, case="part"))
     return tensors
 
 
@@ -373,12 +352,6 @@ def _no_audio() -> Tensors:
         "ref_audio_rows": np.empty((0, AUDIO_ROW_WIDTH), dtype=np.float32),
         "ref_audio_latents": np.empty(0, dtype=np.int64),
     }
-
-
-def _placed(run: _Run, row: RowInput, finding: Finding) -> Finding:
-    """A finding about a row's file, told as one about the manifest's row."""
-    values = finding.to_dict() | {"row": row.row, "sample_id": row.sample_id, "source": run.options.source}
-    return Finding.from_dict(values)
 
 
 def _encoded_row(run: _Run, work: _Work) -> EncodedRow:

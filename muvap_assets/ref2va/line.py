@@ -14,9 +14,8 @@ from typing import Any
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import StaleInputError
-from muvap_assets.findings import Finding, errors_of
+from muvap_assets.findings import Finding, Place, errors_of
 from muvap_assets.layout import Layout
-from muvap_assets.legacy import old_finding
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import (
     CheckOutcome,
@@ -121,26 +120,16 @@ def verify_manifest(folder: Path) -> list[CheckOutcome]:
     files = read_manifest(folder)
     report, errors = files.report, errors_of(files.findings)
     uncounted = [
-        old_finding(
-            code=Code.ARTIFACT_INVALID,
-            sample_id=record["id"],
-            row=record["row"],
-            found="no token count",
-            required="the presentation's tokens, from the checkpoint's own",
-            hint="Materialize it again.",
+        Finding(
+            Code.ARTIFACT_INVALID, Place(sample_id=record["id"], row=record["row"]), "no token count", case="tokens"
         )
         for record in files.table.select(["id", "row", "admitted", "presentation_tokens"]).to_pylist()
         if record["admitted"] and record["presentation_tokens"] is None
     ]
     too_few = []
     if report["rows_admitted"] != report["rows_total"] or not files.samples:
-        incomplete = old_finding(
-            code=Code.ARTIFACT_INVALID,
-            found=f"{report['rows_admitted']} of {report['rows_total']} rows admitted",
-            required="every row, and at least one",
-            hint="Mend or remove the refused rows in the source manifest.",
-        )
-        too_few = [incomplete, *errors]
+        found = f"{report['rows_admitted']} of {report['rows_total']} rows admitted"
+        too_few = [Finding(Code.ARTIFACT_INVALID, None, found, case="refused"), *errors]
     counts = {name: int(report[name]) for name in ("rows_total", "rows_admitted", "rows_refused")}
     return [
         CheckOutcome.of("rows_valid", errors, errors=len(errors), warnings=len(files.findings) - len(errors)),
@@ -231,7 +220,7 @@ def admitted_rows(
     rows: list[RowInput] = []
     refused: list[Finding] = []
     for sample in samples:
-        plan, _, found = plan_row(sample.resolved(dataset.manifest.parent), facts, options, dataset.manifest.name)
+        plan, _, found = plan_row(sample.resolved(dataset.manifest.parent), facts, options, dataset.manifest)
         if plan is None or errors_of(found):
             refused.extend(errors_of(found))
         else:

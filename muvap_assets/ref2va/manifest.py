@@ -15,10 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from muvap_assets.codes import Code, Severity
+from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.findings import Finding, errors_of
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place, errors_of
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
@@ -214,8 +213,8 @@ def check_manifest(
     findings = list(manifest.findings)
     rows = []
     for sample, placed in zip(manifest.samples, resolved, strict=True):
-        of_row = Findings(manifest.path.name, sample.row, sample.id)
-        plan, target, of_row.found = plan_row(placed, facts, options, manifest.path.name)
+        of_row = Findings(manifest.path.name, sample.row, sample.id, manifest.base)
+        plan, target, of_row.found = plan_row(placed, facts, options, manifest.path)
         tokens = None if plan is None or planner is None else _plan_tokens(of_row, plan, planner, options)
         findings += of_row.found
         rows.append(RowReport(sample=sample, target=target, plan=plan if of_row.clean else None, tokens=tokens))
@@ -238,16 +237,10 @@ def _plan_tokens(findings: Findings, plan: RowPlan, planner: TokenPlanner, optio
     try:
         tokens = planner.plan_tokens(plan.sample.caption, [reference.presented for reference in plan.references])
     except ValidationError as error:
-        findings.found.append(findings.placed(error, "caption"))
+        findings.found.append(findings.placed(error.finding, "caption"))
         return None
     if tokens.total > options.max_presentation_tokens:
-        findings.add(
-            Code.TOKENS_EXCEEDED,
-            None,
-            found=describe_plan(tokens),
-            required=f"at most {options.max_presentation_tokens}",
-            hint="Shorten the caption or remove references; nothing is truncated.",
-        )
+        findings.add(Code.TOKENS_EXCEEDED, None, describe_plan(tokens), limit=options.max_presentation_tokens)
     return tokens
 
 
@@ -269,14 +262,10 @@ def _buckets(rows: Iterable[RowReport], batch_rows: int) -> list[Bucket]:
 
 def _single_rows(buckets: Sequence[Bucket], source: str) -> list[Finding]:
     return [
-        old_finding(
-            code=Code.BUCKET_SINGLE_ROW,
-            source=source,
-            field=bucket.name,
-            found=f"1 row, drawn {1 + bucket.repeats} times to fill a batch",
-            required="several rows of a shape",
-            hint="Give its target the geometry of other rows.",
-            severity=Severity.WARNING,
+        Finding(
+            Code.BUCKET_SINGLE_ROW,
+            Place(source, field=bucket.name),
+            f"1 row, drawn {1 + bucket.repeats} times to fill a batch",
         )
         for bucket in buckets
         if bucket.rows == 1 and bucket.repeats

@@ -19,9 +19,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from muvap_assets.codes import Code
 from muvap_assets.columns import BOOL, FLOAT, INT, TEXT, Column, plain_schema
+from muvap_assets.errors import FormatError
 from muvap_assets.findings import Finding, count_by_code
-from muvap_assets.legacy import old_format_error
 from muvap_assets.publish import read_findings, write_findings, write_json
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, ReferenceKind
@@ -153,10 +154,8 @@ def read_manifest(folder: Path) -> ManifestFiles:
         findings = tuple(read_findings(folder / FINDINGS_NAME))
         report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
     if not any(table.schema.equals(schema, check_metadata=True) for schema in (SCHEMA, _with_streams())):
-        raise old_format_error(
-            f"{folder / MANIFEST_NAME}: its columns are not those of {MANIFEST_FORMAT}, which is required. "
-            "Materialize ref2va/manifest again."
-        )
+        found = f"columns that are not those of {MANIFEST_FORMAT}"
+        raise FormatError(Finding(Code.ARTIFACT_INVALID, folder / MANIFEST_NAME, found, case="columns"))
     with reading(folder / MANIFEST_NAME):
         samples = tuple(_from_record(record) for record in table.to_pylist() if record["admitted"])
     return ManifestFiles(samples=samples, table=table, findings=findings, report=report)

@@ -18,10 +18,10 @@ from typing import Any, TypeVar
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import old_error
+from muvap_assets.findings import Finding
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import ImageFacts, count_image
-from muvap_assets.media.sound_files import SoundChoice, SoundNote
+from muvap_assets.media.sound_files import SoundChoice
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.progress import Progress, no_progress
@@ -65,13 +65,8 @@ class MediaFacts:
         try:
             return self.digests.of(Path(os.path.realpath(path)))  # unlike resolve, never raises
         except OSError as error:
-            raise old_error(
-                Code.MEDIA_MISSING,
-                str(path),
-                found=f"it cannot be read ({error.strerror})",
-                required="a readable file",
-                hint="Was the folder moved? Paths are relative to the manifest.",
-            ) from error
+            found = f"it cannot be read ({error.strerror})"
+            raise ValidationError(Finding(Code.MEDIA_MISSING, path, found)) from error
 
     def video(self, path: Path) -> VideoFacts:
         """Counts of a video's frames. Raises ``ValidationError`` where they do not decode."""
@@ -163,5 +158,5 @@ def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "gaps" in restored:
         restored["gaps"] = tuple((int(first), int(count)) for first, count in restored["gaps"])
-        restored["notes"] = tuple(SoundNote(*map(str, note)) for note in restored["notes"])
+        restored["notes"] = tuple(map(Finding.from_dict, restored["notes"]))
     return restored

@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 import numpy as np
 
 from muvap_assets.codes import Code
-from muvap_assets.legacy import old_error
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import CLIP_FRAMES, ReferenceKind, Size
 from muvap_assets.ref2va.encoder import Frames, MediaBlock, RowInput, Stage
 
@@ -75,13 +76,7 @@ def refuse_media(where: str, found: str, required: str) -> NoReturn:
     Raises:
         ValidationError: always.
     """
-    raise old_error(
-        Code.ENCODE_FAILED,
-        where,
-        found=found,
-        required=f"{required}",
-        hint="The media changed, or was prepared by other rules; validate the manifest again.",
-    )
+    raise ValidationError(Finding(Code.ENCODE_FAILED, Place(field=where), found, case="media", required=required))
 
 
 def stage_media(

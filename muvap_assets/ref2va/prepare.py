@@ -23,7 +23,7 @@ from PIL import Image
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import old_error
+from muvap_assets.findings import Finding
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import read_image
 from muvap_assets.media.sound_files import SoundChoice
@@ -146,13 +146,7 @@ def waveform(
             if made == limit:
                 break
     if not np.isfinite(out[:, :made]).all():
-        raise old_error(
-            Code.AUDIO_NON_FINITE,
-            str(path),
-            found="samples that are NaN or infinite",
-            required="finite samples",
-            hint="Export the sound again.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_NON_FINITE, path, "samples that are NaN or infinite"))
     return out[:, :made]
 
 
@@ -286,10 +280,6 @@ def _first(blocks: Iterator[NDArray[np.float32]], limit: int) -> Iterator[NDArra
 
 
 def _changed(path: Path, found: str, required: str) -> ValidationError:
-    return old_error(
-        Code.DIGEST_MISMATCH,
-        str(path),
-        found=f"it yields only {found}",
-        required=f"the {required} that were counted when it was validated",
-        hint="The file changed since. Validate again.",
+    return ValidationError(
+        Finding(Code.DIGEST_MISMATCH, path, f"it yields only {found}", case="media", counted=required)
     )

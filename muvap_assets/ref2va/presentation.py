@@ -15,7 +15,8 @@ import torch
 from PIL import Image
 
 from muvap_assets.codes import Code
-from muvap_assets.legacy import old_error
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import CONDITIONER_FPS, FPS, PresentedReference, ReferenceKind, TokenPlan
 from muvap_assets.ref2va.encoder import Frames
 from muvap_assets.ref2va.prefetch import refuse_media, size_of
@@ -52,13 +53,8 @@ class Presentation:
         caption_ids = self.tokenizer(caption, add_special_tokens=False)["input_ids"]
         foreign = sorted({self._vision_tokens[token] for token in caption_ids if token in self._vision_tokens})
         if foreign:
-            raise old_error(
-                Code.CAPTION_HOLDS_VISION_TOKEN,
-                "caption",
-                found=f"it holds {', '.join(foreign)}",
-                required="text: these tokens stand for the pixels of references",
-                hint="Remove them from the caption.",
-            )
+            found = f"it holds {', '.join(foreign)}"
+            raise ValidationError(Finding(Code.CAPTION_HOLDS_VISION_TOKEN, Place(field="caption"), found))
         ends = [len(self.tokens("", references[:count])[0]) for count in range(len(references) + 1)]
         return TokenPlan(len(caption_ids), tuple(stop - start for start, stop in itertools.pairwise(ends)))
 
@@ -88,13 +84,8 @@ class Presentation:
         try:
             indices, timestamps = step(np.arange(num_frames), float(FPS), float(CONDITIONER_FPS), patch)
         except ValueError as error:
-            raise old_error(
-                Code.ENCODE_FAILED,
-                "reference video",
-                found=f"{num_frames} frames at {FPS} fps",
-                required="at least 13, so that the conditioner reads two",
-                hint="Use a longer reference, or a longer target, whose length cuts it.",
-            ) from error
+            place, found = Place(field="reference video"), f"{num_frames} frames at {FPS} fps"
+            raise ValidationError(Finding(Code.ENCODE_FAILED, place, found, case="short")) from error
         return tuple(map(int, indices)), timestamps
 
     def vision(self, references: Sequence[PresentedReference], frames: dict[int, Frames]) -> dict[str, torch.Tensor]:

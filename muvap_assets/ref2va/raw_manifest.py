@@ -32,7 +32,7 @@ MAX_ROW_BYTES = 4 << 20
 """A presentation of 65,536 tokens is a tenth of it."""
 
 _DATA = "data"
-_HINT_JSON = "Correct the text; every row is one object of the raw schema."
+_ROWS_RULE = "a list of rows, each an object of the raw schema"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,17 +81,12 @@ def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
     try:
         content = read_bounded(path)
     except (OSError, ValueError) as error:
-        findings.add(
-            Code.FILE_UNREADABLE,
-            None,
-            found=f"it cannot be read ({getattr(error, 'strerror', None) or error})",
-            required="a manifest",
-            hint="Check the path; give a large dataset as several manifests.",
-        )
-        return RawManifest(path=path, sha256="", samples=(), rows_total=0, findings=tuple(findings.found))
+        reason = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+        finding = Finding(Code.FILE_UNREADABLE, path, reason, case="large").placed(source=path.name)
+        return RawManifest(path=path, sha256="", samples=(), rows_total=0, findings=(finding,))
     values = list(_values(content, findings))
     if not values:
-        findings.add(Code.MANIFEST_EMPTY, None, found="no row", required="at least one", hint="Add rows to encode.")
+        findings.add(Code.MANIFEST_EMPTY, None, "no row")
     samples: list[RawSample] = []
     for row, value in values:
         if isinstance(value, _Unreadable):
@@ -128,13 +123,7 @@ def _values(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
     """Every row as (number, JSON value), whichever of the forms the file has."""
     if content.startswith(codecs.BOM_UTF8):
         content = content[len(codecs.BOM_UTF8) :]
-        findings.warn(
-            Code.BYTE_ORDER_MARK,
-            None,
-            found="a UTF-8 byte order mark",
-            required="plain UTF-8",
-            hint="It was passed over; save the file without it.",
-        )
+        findings.add(Code.BYTE_ORDER_MARK, None, "a UTF-8 byte order mark")
     try:
         if len(content) > MAX_DOCUMENT_BYTES:
             raise ValueError(f"over {MAX_DOCUMENT_BYTES >> 20} MiB in one JSON value; write JSON Lines")
@@ -186,13 +175,7 @@ def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
         text = content[start:stop].strip()
         if not text:
             if start < end:
-                _at(findings, row).warn(
-                    Code.LINE_IGNORED,
-                    None,
-                    found="a blank line",
-                    required="one object a line",
-                    hint="It was passed over.",
-                )
+                _at(findings, row).add(Code.LINE_IGNORED, None, "a blank line")
             continue
         try:
             yield row, _parse(text.decode("utf-8"))
@@ -213,11 +196,11 @@ def _rows_of(document: Any, findings: Findings) -> Sequence[Any]:
         (Code.KEY_DUPLICATE, document.repeated if isinstance(document, DuplicateKeys) else (), "given twice"),
     ):
         for name in names:
-            findings.add(code, name, found=found, required=f"{_DATA!r} alone around the rows", hint="Remove it.")
+            findings.add(code, name, found, keys=f"{_DATA!r} alone around the rows")
     rows = document[_DATA]
     if isinstance(rows, list):
         return rows
-    findings.add(Code.VALUE_INVALID, _DATA, found=type(rows).__name__, required="a list of rows", hint=_HINT_JSON)
+    findings.add(Code.VALUE_INVALID, _DATA, type(rows).__name__, required=_ROWS_RULE)
     return [_Unreadable()]
 
 
@@ -238,39 +221,23 @@ def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Findi
             first[sample_id] = row
             other = alike.setdefault(folded(sample_id), sample_id)
             if other != sample_id:
-                findings.warn(
-                    Code.SAMPLE_ID_ALIKE,
-                    "id",
-                    found=f"{sample_id!a} differs from {other!a} in row {first[other]} only by case or Unicode form",
-                    required="ids that differ in more",
-                    hint="Accepted as two rows: rename one if they are, drop one if not.",
-                )
+                alike_to = f"{sample_id!a} differs from {other!a} in row {first[other]} only by case or Unicode form"
+                findings.add(Code.SAMPLE_ID_ALIKE, "id", alike_to)
                 found += findings.found
             continue
-        findings.add(
-            Code.SAMPLE_ID_DUPLICATE,
-            "id",
-            found=f"row {first[sample_id]} has it too",
-            required="an id of its own",
-            hint="Rename one of them.",
-        )
+        findings.add(Code.SAMPLE_ID_DUPLICATE, "id", f"also in row {first[sample_id]}")
         found += findings.found
     return found
 
 
 def _refuse_encoding(findings: Findings, row: int, error: UnicodeDecodeError) -> tuple[int, _Unreadable]:
-    _at(findings, row).add(
-        Code.ENCODING_INVALID,
-        None,
-        found=f"byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8",
-        required="UTF-8",
-        hint="Save the file as UTF-8.",
-    )
+    found = f"byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8"
+    _at(findings, row).add(Code.ENCODING_INVALID, None, found)
     return row, _Unreadable()
 
 
 def _refuse_text(findings: Findings, row: int, found: str) -> tuple[int, _Unreadable]:
-    _at(findings, row).add(Code.ROW_MALFORMED, None, found=found, required="JSON", hint=_HINT_JSON)
+    _at(findings, row).add(Code.ROW_MALFORMED, None, found, case="json")
     return row, _Unreadable()
 
 

@@ -25,7 +25,7 @@ import torch
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import old_error
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
@@ -110,10 +110,5 @@ def _pixels(normalized: torch.Tensor) -> Decoded:
 
 
 def _undecodable(where: str, latents: npt.NDArray[np.float32], required: str) -> ValidationError:
-    return old_error(
-        Code.DECODE_FAILED,
-        where,
-        found=f"latents {list(latents.shape)}",
-        required=f"{required}",
-        hint="Encode the row again.",
-    )
+    found = f"latents {list(latents.shape)}, required are {required}"
+    return ValidationError(Finding(Code.DECODE_FAILED, Place(field=where), found))

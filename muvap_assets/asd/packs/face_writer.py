@@ -90,8 +90,8 @@ def _opened(clip: Clip, path: Path) -> tuple[FaceSource | None, list[Finding]]:
         if shape != (FACE_SIZE, FACE_SIZE):
             return None, [wrong_shape(path, shape, (FACE_SIZE, FACE_SIZE), "resized")]
         listing = list_frames(path)
-        if listing.errors:
-            return None, [error.finding for error in listing.errors]
+        if listing.findings:
+            return None, list(listing.findings)
         source, frames = JpegFaces(path, listing.names), len(listing.names)
     else:
         try:
