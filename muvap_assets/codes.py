@@ -140,25 +140,39 @@ class Code(StrEnum):
 
     # Faces
     FACES_MISSING = ("faces_missing", ERROR,
-        "Nothing is at `visual_path`, or the corpus has no folder of faces.",
-        "{required}",
-        "Was the corpus moved? Correct the path.")
+        "Nothing is at `visual_path` or `boxes_path`, or the corpus has no folder of faces.",
+        "the faces of the row",
+        "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?")
     FACES_UNREADABLE = ("faces_unreadable", ERROR,
         "The array is cut short or no `.npy` file, the folder is a file, or a JPEG does not decode.",
-        "{required}",
-        "Extract the track again.")
+        "a whole .npy face array",
+        "Extract the track again.",
+        Case("a folder", hint="For a folder of JPEG crops set `visual_kind` to `jpeg_directory`."),
+        Case("npz", hint="Save the one array with numpy.save."),
+        Case("not a folder", "a folder of JPEG crops", "For a .npy array set `visual_kind` to `npy`."),
+        Case("folder", "a folder of JPEG crops", "Check the permissions and the disk."),
+        Case("jpeg", "one whole JPEG", "Extract this frame again; a file left by a killed run or a saved error page has to go."),
+        Case("not jpeg", "JPEG files", "Only JPEG crops are read: convert them, or stack them into one .npy."))
     FACES_DTYPE = ("faces_dtype", ERROR,
         "The array is not uint8.",
         "uint8 grey levels 0..255",
-        "Convert it; values in 0..1 have to be multiplied by 255 first.")
+        "Save the grey levels as uint8.",
+        Case("objects", hint="Resize all crops to one shape, then save them as uint8."),
+        Case("floats",
+            hint="If they lie in 0..1, multiply by 255, round, and save as uint8; a plain cast would turn them all to 0."))
     FACES_LAYOUT = ("faces_layout", ERROR,
         "The array is not [frames, height, width] in C order.",
-        "{required}",
-        "Drop the axis of length 1, or convert colour to grey.")
+        "[frames, height, width] with at least one frame, in C order",
+        "Save the crops of one track as [frames, height, width].",
+        Case("axis", hint="Drop the axis of length 1."),
+        Case("colour", hint="These are colour: convert each frame to grey first."),
+        Case("frame", hint="A single frame is [1, height, width]."),
+        Case("order", hint="Save numpy.ascontiguousarray(faces)."))
     FACES_EMPTY = ("faces_empty", ERROR,
         "There is no frame, or no box of the face in its window.",
-        "{required}",
-        "Drop the row, or extract again.")
+        "at least one frame",
+        "Drop the row, or extract the track again.",
+        Case("boxes", "at least one box", "Leave the face or the video out, or extract its boxes again."))
     FACE_SHAPE_MISMATCH = ("face_shape_mismatch", ERROR,
         "This track's faces have another size than most of the corpus; a pack has one.",
         "{required}",
@@ -166,64 +180,76 @@ class Code(StrEnum):
         Case("resized", "{required}, which crops and boxes are made to", "Validate the corpus again."))
     FRAME_NAME_INVALID = ("frame_name_invalid", ERROR,
         "A file of the folder is not named by a number, or is no JPEG.",
-        "{required}",
-        "Name crops by time or number; convert other pictures; move the rest out.")
+        "a folder of JPEG crops named by number, such as 12.48.jpg, one a frame",
+        "Name each crop by its time or number, and move everything else out of the folder.",
+        Case("pictures", hint="{kinds}: only JPEG crops are read; convert them, or stack them into one .npy."),
+        Case("mixed", hint="{kinds}: only JPEG crops are read; convert them, or stack them into one .npy. Name each crop by its "
+            "time or number, and move everything else out of the folder."))
     FRAME_NAME_DUPLICATE = ("frame_name_duplicate", ERROR,
         "Two names are one number, `1.0.jpg` and `1.00.jpg`.",
-        "{required}",
-        "Keep one.")
+        "a folder of JPEG crops named by number, one a frame",
+        "These are the same number: keep one crop a frame.")
     FRAME_FILE_EMPTY = ("frame_file_empty", ERROR,
         "A crop has 0 bytes: an extraction was stopped.",
-        "{required}",
-        "Extract it again.")
+        "a folder of whole JPEG crops",
+        "0 bytes: extract these frames again.")
     LABEL_COUNT_MISMATCH = ("label_count_mismatch", ERROR,
         "There are more or fewer labels than faces. Never trimmed: every later label would shift.",
-        "{required}",
-        "Extract the track again, or drop the row.",
+        "as many labels as faces",
+        "Never trimmed or padded, since every later label would shift: extract the face track again or drop the row.",
+        Case("video", "a frame for each label", "Do boxes and video belong together? Download the video again or drop the row."),
+        Case("boxes", "a frame for each box of the file",
+            "frame_id counts from 0 in decoding order. Boxes and video do not belong together, or the video is not whole: download "
+            "both again, or leave the video out. Labels would be shifted, so no part of it is used."),
         Case("packed", hint="It changed since it was validated: validate the corpus again, or extract the track again."))
 
     # Audio
     AUDIO_MISSING = ("audio_missing", ERROR,
-        "Nothing is at `audio_path`, or the corpus has no folder of audio.",
-        "an audio stream",
-        "Correct the path.")
+        "Nothing is at `audio_path`, the file has no audio stream, or the corpus has no folder of audio.",
+        "a file with sound",
+        "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?",
+        Case("stream", "an audio stream", "Replace the file, or drop its row."))
     AUDIO_UNREADABLE = ("audio_unreadable", ERROR,
-        "Decoding fails: the file is damaged. Or a WAV's header declares fewer bytes than follow, and what follows is neither "
-        "chunks nor a tag.",
-        "{required}",
-        "Copy or export it again; `ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav` writes a WAV's header anew.")
+        "The file cannot be opened, or decoding fails. Or a WAV's header declares fewer bytes than follow, and what follows is "
+        "neither chunks nor a tag.",
+        "sound that decodes to its end",
+        "Copy or export the recording again, or drop its rows.",
+        Case("header", "a WAV whose header agrees with its bytes",
+            "Copy it again, or write its header anew: `ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav`."))
     AUDIO_UNSUPPORTED = ("audio_unsupported", ERROR,
         "Lossy or unknown: MP3, AAC, Vorbis, or no sound at all.",
-        "{required}",
-        "Convert it once to WAV or FLAC.")
+        "WAV (8 to 32-bit PCM or floating point), FLAC or a NumPy waveform",
+        "Convert it once, for instance with `ffmpeg -i INPUT OUTPUT.wav`.",
+        Case("name", hint="Rename it to what it is."),
+        Case("dtype", hint="Save it as one of int8, uint8, int16, int32, float16, float32 and float64."),
+        Case("shape", hint="Save it as [N], or as [N, C] or [C, N] with C at most {channels} and N above that."))
     AUDIO_EMPTY = ("audio_empty", ERROR,
-        "There is not one sample.",
-        "{required}",
-        "Export it again.")
+        "There is not one sample, or none of a kind that ffmpeg decodes.",
+        "at least one sample at 16 kHz",
+        "Copy or export the sound again, or leave it out.")
     AUDIO_NON_FINITE = ("audio_non_finite", ERROR,
         "Samples are NaN or infinite.",
         "finite samples",
-        "Export it again, or drop its rows.")
+        "Export the sound again, or drop its rows.")
     AUDIO_SCALE = ("audio_scale", ERROR,
         "Floating-point samples of integer scale, as `int16.astype(float32)` makes them; cut to 16 bits they would be a square "
         "wave.",
-        "{required}",
-        "Divide by 32768.")
+        "floating-point samples of full scale 1, none above {limit}",
+        "Integers were cast, not scaled: divide by 32768 if they had 16 bits, or write them as integers.")
     AUDIO_SILENT = ("audio_silent", WARNING,
         "The recording, the target or a reference is silent.",
-        "{required}",
-        "Listen to it.",
-        Case("recording", "a signal",
-            "Listen to it; a silent recording teaches nothing about who speaks. Channels may cancel each other."))
+        "a signal",
+        "Listen to it, and drop it if it is not meant to be silent. Channels may cancel each other.")
     AUDIO_CHANGED = ("audio_changed", ERROR,
         "The file is another one than when the manifest was made, or decodes to another length.",
         "{required}",
-        "Materialize the manifest again.")
+        "The file or its decoder changed: materialize the manifest and what follows from it again.")
     AUDIO_SHORT = ("audio_short", EITHER,
         "The audio ends before the faces, or a video's sound has holes within the clip: a warning past one frame (1/24 s in "
         "holes), an error past `max_missing_audio_share`.",
-        "{required}",
-        "Accept the silence, raise the share, drop the row, or correct a wrong rate.")
+        "at most {allowed}, and never more than {share}",
+        "Accepted; the rest will be silence.",
+        Case("rejected", hint="Raise `max_missing_audio_share` or drop the row."))
     AUDIO_NO_OVERLAP = ("audio_no_overlap", ERROR,
         "The clip starts after its recording ends.",
         "a clip on its recording",
@@ -231,33 +257,37 @@ class Code(StrEnum):
     START_SEC_REQUIRED = ("start_sec_required", ERROR,
         "The audio is longer than the faces, and nothing says where they lie on it.",
         "the clip's start on the recording",
-        "Take `start_sec` from the corpus, cut the audio to the clip, or correct a wrong rate.")
+        "It cannot be recovered from the rate and the labels: take it from the corpus, or cut the audio to the clip.")
     AUDIO_OFFSET = ("audio_offset", WARNING,
         "The sound starts before or after the first frame of its video. It was aligned by timestamps. A target whose sound "
         "starts more than a frame late is refused as `target_audio_short`.",
-        "{required}",
-        "Nothing, if that is meant.")
+        "both from the first frame on",
+        "Accepted, aligned by timestamps: silence was put before it, or its start was cut off.")
     AUDIO_CHANNELS = ("audio_channels", ERROR,
         "More than two channels, of which some have no stated place; or `audio_channel` names none.",
-        "{required}",
-        "Mix it down to stereo, or correct the number; it counts from 0.")
+        "mono, stereo, or channels out of {places}",
+        "Mix it down to stereo.",
+        Case("chosen", "a channel from 0 to {last}", "Correct audio_channel; it counts from 0."),
+        Case("field", "the number of a channel, from 0", "Leave it empty for the mean of all channels."))
     AUDIO_STOPPED = ("audio_stopped", WARNING,
         "The sound stops decoding before its end, or a WAV's header promises more than the file holds. What is there is used.",
-        "{required}",
-        "Replace the file if it should be whole.")
+        "sound as long as its header says",
+        "All that is there is used; copy the file again if it was cut short.")
     AUDIO_STREAM = ("audio_stream", EITHER,
         "Several audio streams and none chosen: the one flagged default was used, else the first. An error where `audio_stream` "
         "names none.",
-        "{required}",
-        "Choose one by its number, from 0, or its language.")
+        "the number of an audio stream, from 0, or a language such as eng",
+        "Correct audio_stream, or leave it empty for the stream flagged default, else the first.",
+        Case("several", "one, or a choice",
+            "Stream {number} was used; choose by audio_stream, a number or a language, to say so."))
     AUDIO_MD5 = ("audio_md5", WARNING,
         "A FLAC decodes, but to other samples than the digest in its header is of.",
-        "{required}",
-        "Copy the file again.")
+        "{digest}, as the header says",
+        "Copy it again if it should be whole; an encoder may also have written the wrong digest.")
     AUDIO_CANCELLED = ("audio_cancelled", WARNING,
         "The channels cancel each other: their mean is more than 20 dB below them.",
-        "{required}",
-        "Choose one by `audio_channel`.")
+        "at most {limit} dB below the mean power of the channels",
+        "The channels cancel each other; choose one by audio_channel.")
 
     # AVA, WASD and splits
     LOADER_FORMAT = ("loader_format", ERROR,
@@ -336,20 +366,22 @@ class Code(StrEnum):
         "Lower `min_window_sec` to keep it.")
     BOX_INVALID = ("box_invalid", ERROR,
         "A box cannot be read, or a row of kind `video_boxes` lacks a column.",
-        "{required}",
-        "Correct it.")
+        "lines of frame_id, face, face_id, x1, y1, x2, y2, fixed, one a face a frame",
+        "The file has no header line. Extract it again, or leave the video out.",
+        Case("columns", "boxes_path, face_id and first_frame", "Rows of kind `video_boxes` need all three columns."),
+        Case("number", "a whole number, zero or more", "Rows of kind `video_boxes` need boxes_path, face_id and first_frame."))
     BOX_DUPLICATE = ("box_duplicate", ERROR,
         "A face has two boxes on one frame.",
-        "{required}",
-        "Keep one.")
+        "one box of a face on a frame",
+        "Nobody can say which is meant: keep one.")
     BOX_EMPTY = ("box_empty", ERROR,
         "A box is thinner than a pixel.",
-        "{required}",
-        "Remove the line: the face then counts as missing there.")
+        "boxes that show at least a pixel of the picture",
+        "Remove those lines, so that the face counts as missing there, or drop the row.")
     BOX_OUTSIDE = ("box_outside", EITHER,
         "A box lies beside the picture: an error. An annotated box reaches over its edge: a warning.",
-        "{required}",
-        "Remove the line.")
+        "boxes that show at least a pixel of the picture",
+        "Remove those lines, so that the face counts as missing there, or drop the row.")
     RTTM_MISSING = ("rttm_missing", ERROR,
         "The file of turns, or a video's turns in it, are not there.",
         "an RTTM file with the turns of the corpus",
@@ -371,13 +403,15 @@ class Code(StrEnum):
         "{required}",
         "Nothing.")
     VIDEO_UNREADABLE = ("video_unreadable", ERROR,
-        "The video does not decode.",
-        "{required}",
-        "Replace it.")
+        "The video does not decode, or its frames are larger than are read.",
+        "a video that ffmpeg decodes, of at most {pixels} pixels a frame",
+        "Replace the file, or drop its row.")
     VIDEO_TIMESTAMPS = ("video_timestamps", ERROR,
         "The video has no rate, or its frames leave the grid of a constant one.",
-        "{required}",
-        "Remux it, or leave it out.")
+        "timestamps that do not run backwards, or a rate",
+        "Remux the file with correct timestamps, or leave it out.",
+        Case("variable", "frames within half a frame of a constant rate",
+            "A video of variable rate has no `source_fps`: make it constant before the boxes are annotated, or drop it."))
     VIDEO_STOPPED = ("video_stopped", EITHER,
         "The video stops decoding before its end, or its picture ends over half a second before its sound: a warning; what "
         "decodes is used. It decodes to its end without an error, but over 5 % and over half a second short of its own header: "
@@ -482,18 +516,18 @@ class Code(StrEnum):
     IMAGE_UNREADABLE = ("image_unreadable", ERROR,
         "The picture does not decode.",
         "one whole picture that Pillow reads",
-        "Replace it.")
+        "Replace the file, or drop its row.")
     IMAGE_MULTI_FRAME = ("image_multi_frame", ERROR,
         "The picture is an animation.",
         "a single picture",
-        "Save one frame, or use it as a video.")
+        "Save the one that is meant as PNG, or use it as a video reference.")
     IMAGE_TOO_LARGE = ("image_too_large", ERROR,
         "More pixels than are opened (89 million).",
-        "{required}",
-        "Scale it down.")
+        "at most {pixels} pixels, {side} a side",
+        "Scale it down; a reference is brought to a short edge of 2048 anyway.")
     IMAGE_ASPECT = ("image_aspect", ERROR,
         "The picture is wider or taller than 4:1.",
-        "{required}",
+        "an aspect ratio within 1:4 and 4:1",
         "Crop it.")
     RATE_MISMATCH = ("rate_mismatch", WARNING,
         "`fps` or `sample_rate` of the row differs from the file's by more than 1 %. The row's is used.",

@@ -98,7 +98,11 @@ class Finding:
 
         What a path cannot be is said where nothing was found at it: ``~`` and URLs are not read, and ``\\`` separates nothing.
         """
-        return self.placed(**place)._set(found=f"{written}: {self.found}", hint=self.hint + _advice(self.code, written))
+        return self.placed(**place, found=f"{written}: {self.found}").advised(_advice(self.code, written))
+
+    def advised(self, text: str) -> Finding:
+        """The same finding with one thing more to do, where ``text`` is not empty: a sentence about this very case."""
+        return self.placed(hint=f"{self.hint} {text}") if text else self
 
     @property
     def found_where(self) -> str:
@@ -148,10 +152,10 @@ def _advice(code: Code, written: str) -> str:
     if code not in _MISSING:
         return ""
     if "://" in written:
-        return " A URL is not read: download the file first."
+        return "A URL is not read: download the file first."
     if written.startswith("~"):
-        return " ~ is not expanded in a manifest: write the whole path."
-    return " Write / for \\ in paths." if "\\" in written else ""
+        return "~ is not expanded in a manifest: write the whole path."
+    return "Write / for \\ in paths." if "\\" in written else ""
 
 
 def errors_of(findings: Iterable[Finding]) -> list[Finding]:

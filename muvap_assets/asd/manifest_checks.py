@@ -173,7 +173,6 @@ def _count_mismatches(folder: Path) -> list[Finding]:
             Place(None, table.column("row")[i].as_py(), table.column("sample_id")[i].as_py(), "labels"),
             f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
             case="packed",
-            required=f"{frames[i]}, one a frame",
         )
         for i in np.flatnonzero(lengths != frames)
     ]
@@ -185,7 +184,9 @@ def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Finding]:
             Code.AUDIO_SHORT,
             clip.place(),
             f"{clip.padded_samples} of {clip.audio_samples} samples lie past the recording",
-            required=f"at most {policy.max_missing_audio_share:.1%}, or one frame",
+            case="rejected",
+            allowed="one frame",
+            share=f"{policy.max_missing_audio_share:.1%}",
         )
         for clip in clips
         if clip.padded_samples

@@ -24,9 +24,9 @@ import soxr
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import old_error
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.sound import SoundFile
-from muvap_assets.media.sound_files import Float32, SoundChoice, SoundNote, audio_error, refuse_missing
+from muvap_assets.media.sound_files import Float32, SoundChoice, refuse_missing
 from muvap_assets.media.soundtrack import Gap, SoundSource, lead_samples
 from muvap_assets.media.video import VideoSource
 from muvap_assets.storage.digests import file_sha256
@@ -43,17 +43,11 @@ MAX_PEAK = 16.0
 """Floating-point sound may exceed full scale, which is 1; a peak beyond this is that of integers that were only cast."""
 
 
-def scale_fault(path: str, peak: float) -> ValidationError | None:
-    """The error for samples of another scale, if they are: clipped to 16 bits they would be a square wave."""
+def wrong_scale(where: Place | Path, peak: float) -> Finding | None:
+    """The finding about samples of another scale, if they are: clipped to 16 bits they would be a square wave."""
     if peak <= MAX_PEAK:
         return None
-    return old_error(
-        Code.AUDIO_SCALE,
-        path,
-        found=f"samples of up to {peak:,.0f}",
-        required=f"floating-point samples of full scale 1, none above {MAX_PEAK:g}",
-        hint="Integers were cast, not scaled: divide by 32768 if they had 16 bits, or write them as integers.",
-    )
+    return Finding(Code.AUDIO_SCALE, where, f"samples of up to {peak:,.0f}", limit=f"{MAX_PEAK:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +77,7 @@ class AudioProbe:
     holes: tuple[Gap, ...] = ()
     cancelled_db: float = 0.0
     track: str = ""
-    notes: tuple[SoundNote, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
     @property
     def recording_id(self) -> str:
@@ -158,13 +152,8 @@ class Recording:
             decoded += len(block)
             yield block
         if stopped := (self._placed or self.file).stopped:
-            raise audio_error(
-                Code.AUDIO_UNREADABLE,
-                self.path,
-                found=f"decoding failed after {decoded} frames ({stopped})",
-                required="sound that decodes to its end",
-                hint="Copy or export the recording again, or drop its rows.",
-            )
+            found = f"decoding failed after {decoded} frames ({stopped})"
+            raise ValidationError(Finding(Code.AUDIO_UNREADABLE, self.path, found))
 
     @property
     def holes(self) -> tuple[Gap, ...]:
@@ -283,7 +272,7 @@ def mono_blocks(blocks: Iterator[Float32], path: Path) -> Generator[Float32]:
             for later in blocks:
                 values += later.size
                 non_finite += count_non_finite(later)
-            raise non_finite_error(str(path), non_finite, values)
+            raise non_finite_error(path, non_finite, values)
         yield _mixed(block)
 
 
@@ -321,13 +310,7 @@ def checked_samples_16k(path: Path, frames: int, rate_hz: int) -> int:
     """
     samples = samples_16k(frames, rate_hz)
     if not samples:
-        raise audio_error(
-            Code.AUDIO_EMPTY,
-            path,
-            found=f"{frames} frames at {rate_hz} Hz",
-            required="at least one sample at 16 kHz",
-            hint="Copy or export the recording again.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_EMPTY, path, f"{frames} frames at {rate_hz} Hz"))
     return samples
 
 
@@ -354,15 +337,10 @@ def count_non_finite(values: Float32) -> int:
     return values.size - int(np.count_nonzero(np.isfinite(values)))
 
 
-def non_finite_error(where: str, non_finite: int, values: int) -> ValidationError:
+def non_finite_error(where: Path | str, non_finite: int, values: int) -> ValidationError:
     """The error about samples of which some are NaN or infinite."""
-    return old_error(
-        Code.AUDIO_NON_FINITE,
-        where,
-        found=f"{non_finite} of {values} values are NaN, infinite or beyond float32",
-        required="finite samples",
-        hint="Export the recording again, or drop its rows.",
-    )
+    found = f"{non_finite} of {values} values are NaN, infinite or beyond float32"
+    return ValidationError(Finding(Code.AUDIO_NON_FINITE, where, found))
 
 
 def _mixed(block: Float32) -> Float32:

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import BACKSLASH_HINT, old_error
+from muvap_assets.findings import Finding
 from muvap_assets.media.npy import NpyError, NpyHeader, read_at, read_npy_header
 
 FACE_CONVERSION = (
@@ -106,69 +106,51 @@ def open_npy_faces(path: Path) -> NpyFaces:
     try:
         header = read_npy_header(path)
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise ValidationError(_missing(path)) from error
     except (OSError, NpyError) as error:
         raise _unreadable(path, error) from error
-    fault = _dtype_fault(path, header) or _layout_fault(path, header)
-    if fault:
-        raise fault
-    if wrong_length := header.length_fault():
+    if finding := _wrong_dtype(path, header) or _wrong_layout(path, header):
+        raise ValidationError(finding)
+    if wrong_length := header.wrong_length():
         raise _unreadable(path, wrong_length)
     frames, height, width = header.shape
     return NpyFaces(path, (frames, height, width), header.data_offset)
 
 
-def _dtype_fault(path: Path, header: NpyHeader) -> ValidationError | None:
+def _wrong_dtype(path: Path, header: NpyHeader) -> Finding | None:
     if header.dtype == np.uint8:
         return None
-    found, hint = f"dtype {header.dtype}", "Save the grey levels as uint8."
     if header.dtype.hasobject:
-        found, hint = (
-            "an object array: frames of unequal shape?",
-            "Resize all crops to one shape, then save them as uint8.",
-        )
-    elif header.dtype.kind == "f":
-        hint = "If they lie in 0..1, multiply by 255, round, and save as uint8; a plain cast would turn them all to 0."
-    return old_error(Code.FACES_DTYPE, str(path), found=found, required="uint8 grey levels 0..255", hint=hint)
+        return Finding(Code.FACES_DTYPE, path, "an object array: frames of unequal shape?", case="objects")
+    return Finding(Code.FACES_DTYPE, path, f"dtype {header.dtype}", case="floats" if header.dtype.kind == "f" else "")
 
 
-def _layout_fault(path: Path, header: NpyHeader) -> ValidationError | None:
-    shape, code = header.shape, Code.FACES_LAYOUT
-    found, hint = f"shape {list(shape)}", "Save the crops of one track as [frames, height, width]."
+def _wrong_layout(path: Path, header: NpyHeader) -> Finding | None:
+    shape, case = header.shape, ""
+    found = f"shape {list(shape)}"
     if len(shape) == 4 and 1 in (shape[1], shape[-1]):
-        hint = "Drop the axis of length 1."
+        case = "axis"
     elif len(shape) == 4 and shape[-1] in (3, 4):
-        hint = "These are colour: convert each frame to grey first."
+        case = "colour"
     elif len(shape) == 2:
-        hint = "A single frame is [1, height, width]."
+        case = "frame"
     elif len(shape) == 3 and 0 in shape:
-        code, hint = Code.FACES_EMPTY, "Drop the row, or extract the track again."
+        return Finding(Code.FACES_EMPTY, path, found)
     elif len(shape) == 3 and header.fortran_order:
-        found, hint = f"{found} in Fortran order", "Save numpy.ascontiguousarray(faces)."
+        found, case = f"{found} in Fortran order", "order"
     elif len(shape) == 3:
         return None
-    required = "[frames, height, width] with at least one frame, in C order"
-    return old_error(code, str(path), found=found, required=required, hint=hint)
+    return Finding(Code.FACES_LAYOUT, path, found, case=case)
 
 
-def _missing(path: Path) -> ValidationError:
-    hint = "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?"
-    if "\\" in path.name:
-        hint = BACKSLASH_HINT
-    return old_error(
-        Code.FACES_MISSING, str(path), found="nothing is there", required="the faces of the row", hint=hint
-    )
+def _missing(path: Path) -> Finding:
+    return Finding(Code.FACES_MISSING, path, "nothing is there")
 
 
 def _unreadable(path: Path, reason: object) -> ValidationError:
-    if isinstance(reason, OSError):
-        reason = reason.strerror or reason
-    hint = "Extract the track again."
-    if str(reason) == "a folder":
-        hint = "For a folder of JPEG crops set visual_kind to jpeg_directory."
-    elif ".npz" in str(reason):
-        hint = "Save the one array with numpy.save."
-    return old_error(Code.FACES_UNREADABLE, str(path), found=str(reason), required="a whole .npy face array", hint=hint)
+    text = str(reason.strerror or reason) if isinstance(reason, OSError) else str(reason)
+    case = "a folder" if text == "a folder" else "npz" if ".npz" in text else ""
+    return ValidationError(Finding(Code.FACES_UNREADABLE, path, text, case=case))
 
 
 # --- folders of JPEG crops --------------------------------------------------------------------------------------------
@@ -178,7 +160,7 @@ class FrameListing(NamedTuple):
     """The frame files of one folder in numeric order of their stems, and everything wrong with the folder."""
 
     names: tuple[str, ...]
-    errors: tuple[ValidationError, ...]
+    findings: tuple[Finding, ...]
     fingerprint: str = ""
 
 
@@ -190,8 +172,8 @@ def list_frames(folder: Path) -> FrameListing:
     passed over; any other file is an error, since it may be a frame under a wrong name.
 
     Returns:
-        Names within ``folder`` and the faults, all of them, one a kind. With any fault the names are not to be used; with
-        none the fingerprint is the same for any two folders of the same pictures, and hardly for any others: it covers
+        Names within ``folder`` and what is wrong, all of it, one finding a kind. With any finding the names are not to be
+        used; with none the fingerprint is the same for any two folders of the same pictures, and hardly for any others: it covers
         the size of each.
     """
     try:
@@ -199,11 +181,9 @@ def list_frames(folder: Path) -> FrameListing:
     except FileNotFoundError:
         return FrameListing((), (_missing(folder),))
     except NotADirectoryError:
-        hint = "For a .npy array set visual_kind to npy."
-        return FrameListing((), (_folder_fault(Code.FACES_UNREADABLE, folder, "not a folder", hint),))
+        return FrameListing((), (Finding(Code.FACES_UNREADABLE, folder, "not a folder", case="not a folder"),))
     except OSError as error:
-        hint = "Check the permissions and the disk."
-        return FrameListing((), (_folder_fault(Code.FACES_UNREADABLE, folder, str(error.strerror), hint),))
+        return FrameListing((), (Finding(Code.FACES_UNREADABLE, folder, str(error.strerror), case="folder"),))
     return _quick_listing(kinds) or _listing(folder, sorted(kinds))
 
 
@@ -248,49 +228,35 @@ def _fingerprint(sizes: Sequence[int]) -> str:
 
 
 def _listing(folder: Path, kinds: Sequence[_Scanned]) -> FrameListing:
-    faulty: dict[Code, list[str]] = defaultdict(list)
+    wrong: dict[Code, list[str]] = defaultdict(list)
     by_stamp: dict[Decimal, list[str]] = defaultdict(list)
     for name, code, _ in kinds:
         if code is not None:
-            faulty[code].append(name)
+            wrong[code].append(name)
         if code is not Code.FRAME_NAME_INVALID:
             by_stamp[_stamp(name)].append(name)
     duplicates = [name for names in by_stamp.values() if len(names) > 1 for name in names]
     if duplicates:
-        faulty[Code.FRAME_NAME_DUPLICATE] = duplicates
-    errors = [_folder_fault(code, folder, _shown(names), _hint(code, names)) for code, names in sorted(faulty.items())]
-    if not by_stamp and not faulty:
-        errors.append(_folder_fault(Code.FACES_EMPTY, folder, "no frame", _HINTS[Code.FACES_EMPTY]))
+        wrong[Code.FRAME_NAME_DUPLICATE] = duplicates
+    findings = [_wrong_names(code, folder, names) for code, names in sorted(wrong.items())]
+    if not by_stamp and not wrong:
+        findings.append(Finding(Code.FACES_EMPTY, folder, "no frame"))
     names = tuple(name for stamp in sorted(by_stamp) for name in by_stamp[stamp])
     sizes = {name: size for name, _, size in kinds}
-    return FrameListing(names, tuple(errors), "" if errors else _fingerprint([sizes[name] for name in names]))
+    return FrameListing(names, tuple(findings), "" if findings else _fingerprint([sizes[name] for name in names]))
 
 
-_HINTS = {
-    Code.FRAME_NAME_INVALID: "Name each crop by its time or number, and move everything else out of the folder.",
-    Code.FRAME_NAME_DUPLICATE: "These are the same number: keep one crop a frame.",
-    Code.FRAME_FILE_EMPTY: "0 bytes: extract these frames again.",
-    Code.FACES_EMPTY: "Drop the row, or extract the track again.",
-}
-
-
-def _hint(code: Code, names: Sequence[str]) -> str:
+def _wrong_names(code: Code, folder: Path, names: Sequence[str]) -> Finding:
     pictures = [match[1].upper() for name in names if (match := _OTHER_PICTURE.search(name))]
     if code is not Code.FRAME_NAME_INVALID or not pictures:
-        return _HINTS[code]
-    kinds = " and ".join(sorted(set(pictures)))
-    hint = f"{kinds}: only JPEG crops are read; convert them, or stack them into one .npy."
-    return hint if len(pictures) == len(names) else f"{hint} {_HINTS[code]}"
+        return Finding(code, folder, _shown(names))
+    case, kinds = "pictures" if len(pictures) == len(names) else "mixed", " and ".join(sorted(set(pictures)))
+    return Finding(code, folder, _shown(names), case=case, kinds=kinds)
 
 
 def _shown(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return ", ".join(repr(name) for name in names[:_NAMES_SHOWN]) + more
-
-
-def _folder_fault(code: Code, folder: Path, found: str, hint: str) -> ValidationError:
-    required = "a folder of JPEG crops named by number, such as 12.48.jpg, one a frame"
-    return old_error(code, str(folder), found=found, required=required, hint=hint)
 
 
 def _stamp(name: str) -> Decimal:
@@ -332,7 +298,7 @@ def read_jpeg(path: Path) -> bytes:
         finally:
             os.close(descriptor)
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise ValidationError(_missing(path)) from error
     except OSError as error:
         raise _bad_jpeg(path, error.strerror or str(error)) from error
 
@@ -348,8 +314,8 @@ def decode_jpeg_gray(data: bytes, out: npt.NDArray[np.uint8], where: Path) -> No
     """
     import cv2
 
-    if fault := _jpeg_fault(data):
-        raise _bad_jpeg(where, fault)
+    if wrong := _wrong_with(data):
+        raise _bad_jpeg(where, wrong)
     try:
         grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
     except cv2.error as error:
@@ -364,7 +330,7 @@ _FIRST_BYTES = 8
 _OTHER_STARTS = {b"\x89PNG": "PNG", b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WebP"}
 
 
-def not_jpeg(folder: Path, names: Sequence[str]) -> ValidationError | None:
+def not_jpeg(folder: Path, names: Sequence[str]) -> Finding | None:
     """The finding that some of the files, by their first bytes, are no JPEGs whatever their names say; the first is named.
 
     Eight bytes of each file are read. One that cannot be read is left to whoever decodes it.
@@ -374,9 +340,7 @@ def not_jpeg(folder: Path, names: Sequence[str]) -> ValidationError | None:
         return None
     name, start = others[0]
     more = f" (and {len(others) - 1} more files)" if len(others) > 1 else ""
-    hint = "Only JPEG crops are read: convert them, or stack them into one .npy."
-    found = f"{name}: {_no_jpeg(start)}{more}"
-    return old_error(Code.FACES_UNREADABLE, str(folder), found=found, required="JPEG files", hint=hint)
+    return Finding(Code.FACES_UNREADABLE, folder, f"{name}: {_no_jpeg(start)}{more}", case="not jpeg")
 
 
 def _first_bytes(folder: Path, name: str) -> bytes:
@@ -395,7 +359,7 @@ def _no_jpeg(data: bytes) -> str:
     return f"no JPEG, it begins with {data[:_FIRST_BYTES]!r}{kind}"
 
 
-def _jpeg_fault(data: bytes) -> str | None:
+def _wrong_with(data: bytes) -> str | None:
     if not data:
         return "an empty file (0 bytes)"
     if len(data) > JPEG_BYTES_MAX:
@@ -448,10 +412,4 @@ def _jpeg_size(data: bytes) -> tuple[tuple[int, int] | None, int]:
 
 
 def _bad_jpeg(where: Path, found: str) -> ValidationError:
-    return old_error(
-        Code.FACES_UNREADABLE,
-        str(where),
-        found=found,
-        required="one whole JPEG",
-        hint="Extract this frame again; a file left by a killed run or a saved error page has to go.",
-    )
+    return ValidationError(Finding(Code.FACES_UNREADABLE, where, found, case="jpeg"))

@@ -13,7 +13,6 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL
@@ -21,7 +20,7 @@ from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import old_error
+from muvap_assets.findings import Finding
 
 PROBE = f"image 2, pillow {PIL.__version__}"
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
@@ -68,21 +67,11 @@ def _read(path: Path) -> tuple[Image.Image, bytes]:
     except Image.DecompressionBombError as error:
         raise _too_large(path, str(error)) from error
     except UnidentifiedImageError as error:  # its own text names the open file as Python prints it
-        raise _error(
-            Code.IMAGE_UNREADABLE,
-            path,
-            found=f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
-            required="one whole picture that Pillow reads",
-            hint="Replace the file, or drop its row.",
-        ) from error
+        found = f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        raise ValidationError(Finding(Code.IMAGE_UNREADABLE, path, found)) from error
     except Exception as error:  # Pillow's parsers raise whatever a damaged file makes them stumble over
-        raise _error(
-            Code.IMAGE_UNREADABLE,
-            path,
-            found=f"it does not decode ({type(error).__name__}: {str(error).replace(str(path), path.name)})",
-            required="one whole picture that Pillow reads",
-            hint="Replace the file, or drop its row.",
-        ) from error
+        found = f"it does not decode ({type(error).__name__}: {str(error).replace(str(path), path.name)})"
+        raise ValidationError(Finding(Code.IMAGE_UNREADABLE, path, found)) from error
 
 
 def _opened(stream: io.FileIO) -> Image.Image:
@@ -143,13 +132,8 @@ def _require_plain(image: Image.Image, path: Path) -> None:
         raise _too_large(path, f"{image.width}x{image.height} pixels")
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":
-        raise _error(
-            Code.IMAGE_MULTI_FRAME,
-            path,
-            found=f"it holds {frames} frames ({image.format})",
-            required="a single picture",
-            hint="Save the one that is meant as PNG, or use it as a video reference.",
-        )
+        found = f"it holds {frames} frames ({image.format})"
+        raise ValidationError(Finding(Code.IMAGE_MULTI_FRAME, path, found))
 
 
 def _fit_transparency(image: Image.Image) -> None:
@@ -189,14 +173,4 @@ def _composited(layer: Image.Image) -> Image.Image:
 
 
 def _too_large(path: Path, found: str) -> ValidationError:
-    return _error(
-        Code.IMAGE_TOO_LARGE,
-        path,
-        found=found,
-        required=f"at most {MAX_PIXELS} pixels, {MAX_SIDE} a side",
-        hint="Scale it down; a reference is brought to a short edge of 2048 anyway.",
-    )
-
-
-def _error(code: Code, path: Path, **finding: Any) -> ValidationError:
-    return old_error(code, str(path), **finding)
+    return ValidationError(Finding(Code.IMAGE_TOO_LARGE, path, found, pixels=MAX_PIXELS, side=MAX_SIDE))

@@ -26,9 +26,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from muvap_assets.codes import Code
-from muvap_assets.legacy import old_error
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.sound import SoundFile
-from muvap_assets.media.sound_files import SoundChoice, SoundNote, audio_error
+from muvap_assets.media.sound_files import SoundChoice
 
 PROBE = f"sound 2, av {version('av')}"
 BLOCK_SAMPLES = 1 << 16
@@ -70,7 +71,7 @@ class SoundFacts:
     first_sec: Fraction
     peak: float
     gaps: tuple[Gap, ...]  # no default: counts that were remembered without them are made anew
-    notes: tuple[SoundNote, ...] = ()
+    notes: tuple[Finding, ...] = ()
     non_finite: int = 0
     stopped: str = ""
 
@@ -113,13 +114,7 @@ class SoundSource:
         chunks = self.file.chunks(BLOCK_SAMPLES)
         first = next(chunks, None)
         if first is None:
-            raise audio_error(
-                Code.AUDIO_EMPTY,
-                self.path,
-                found="no sample decodes",
-                required="at least one sample",
-                hint="Replace the file, or drop its row.",
-            )
+            raise ValidationError(Finding(Code.AUDIO_EMPTY, self.path, "no sample decodes"))
         self.first_sec = first[0] or Fraction(0)
         self._chunks = chain([first], chunks)
 
@@ -223,13 +218,8 @@ def downmix_matrix(names: Sequence[str], path: Path) -> NDArray[np.float32] | No
         return None
     unknown = sorted({name for name in names if name not in _DOWNMIX})
     if unknown:
-        raise old_error(
-            Code.AUDIO_CHANNELS,
-            str(path),
-            found=f"{len(names)} channels, of which {unknown} have no stated place",
-            required=f"mono, stereo, or channels out of {sorted(_DOWNMIX)}",
-            hint="Mix it down to stereo.",
-        )
+        found = f"{len(names)} channels, of which {unknown} have no stated place"
+        raise ValidationError(Finding(Code.AUDIO_CHANNELS, path, found, places=sorted(_DOWNMIX)))
     matrix = np.array([_DOWNMIX[name] for name in names]).T
     scaled: NDArray[np.float32] = (matrix / matrix.sum(axis=1).max()).astype(np.float32)
     return scaled

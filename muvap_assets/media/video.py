@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import old_error
+from muvap_assets.findings import Finding
 
 PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
 MAX_PIXELS = 36_000_000
@@ -150,7 +150,7 @@ class VideoSource:
         ]
         if not streams:
             self._container.close()
-            raise unreadable(path, Code.VIDEO_UNREADABLE, "it has no video stream", "a video stream")
+            raise unreadable(path, "it has no video stream")
         self._stream = streams[0]
         self._bound_frames()
         self.rate: Fraction | None = self._stream.average_rate or self._stream.guessed_rate
@@ -168,11 +168,11 @@ class VideoSource:
         if context is None:
             self._container.close()
             found = "its video is of a kind ffmpeg does not decode"
-            raise unreadable(self.path, Code.VIDEO_UNREADABLE, found, "a video stream")
+            raise unreadable(self.path, found)
         if context.width * context.height > MAX_PIXELS:
             self._container.close()
             found = f"frames of {context.width}x{context.height}"
-            raise unreadable(self.path, Code.VIDEO_UNREADABLE, found, f"at most {MAX_PIXELS} pixels")
+            raise unreadable(self.path, found)
         context.options = {**context.options, "max_pixels": str(MAX_PIXELS)}
 
     def __enter__(self) -> Self:
@@ -199,7 +199,7 @@ class VideoSource:
             held = VideoFrame(index, start, stop, orientation, raw)
         if held is None:
             found = f"no frame decodes{f' ({self.stopped})' if self.stopped else ''}"
-            raise unreadable(self.path, Code.VIDEO_UNREADABLE, found, "at least one frame")
+            raise unreadable(self.path, found)
         yield held
 
     def _timed(self, fps: Fraction | None) -> Iterator[tuple[Fraction, Fraction, Any, Orientation]]:
@@ -215,13 +215,8 @@ class VideoSource:
                 continue
             start = snapped(seconds - self.first_sec, grid, tick)
             if start < previous:
-                raise old_error(
-                    Code.VIDEO_TIMESTAMPS,
-                    str(self.path),
-                    found=f"frame {index} has timestamp {float(start):.3f} s after one of {float(previous):.3f} s",
-                    required="timestamps do not run backwards",
-                    hint="Remux the file with corrected timestamps.",
-                )
+                found = f"frame {index} has timestamp {float(start):.3f} s after one of {float(previous):.3f} s"
+                raise ValidationError(Finding(Code.VIDEO_TIMESTAMPS, self.path, found))
             yield start, snapped(start + self._shown_for(raw, start - previous), grid, tick), raw, orientation
             previous = start
 
@@ -229,13 +224,8 @@ class VideoSource:
         if raw.pts is not None and raw.time_base:
             return raw.pts * raw.time_base, raw.time_base
         if self.rate is None:
-            raise old_error(
-                Code.VIDEO_TIMESTAMPS,
-                str(self.path),
-                found=f"frame {index} has no timestamp and the stream declares no rate",
-                required="timestamps or a rate",
-                hint="Remux the file with timestamps.",
-            )
+            found = f"frame {index} has no timestamp and the stream declares no rate"
+            raise ValidationError(Finding(Code.VIDEO_TIMESTAMPS, self.path, found))
         return index / self.rate, Fraction(0)
 
     def _shown_for(self, raw: Any, since_previous: Fraction) -> Fraction:
@@ -315,12 +305,12 @@ def open_container(path: Path, code: Code) -> Any:
         return av.open(str(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError, ValueError) as error:
         found = f"it cannot be opened ({getattr(error, 'strerror', None) or error})"
-        raise unreadable(path, code, found, "a file that ffmpeg reads") from error
+        raise unreadable(path, found, code) from error
 
 
-def unreadable(path: Path, code: Code, found: str, required: str) -> ValidationError:
-    """The error for a file that is not what it claims to be."""
-    return old_error(code, str(path), found=found, required=required, hint="Replace the file, or drop its row.")
+def unreadable(path: Path, found: str, code: Code = Code.VIDEO_UNREADABLE) -> ValidationError:
+    """The error for a file that ffmpeg does not read, or that is not what it claims to be."""
+    return ValidationError(Finding(code, path, found, pixels=MAX_PIXELS))
 
 
 def _header_end_sec(stream: Any, container: str) -> Fraction:

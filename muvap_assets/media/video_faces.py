@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.codes import Code
-from muvap_assets.legacy import old_error
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.video import VideoFrame, VideoSource, open_container, unreadable
 
 BORDER_GREY = 128
@@ -70,13 +71,7 @@ def declared_rate(path: Path) -> Fraction:
     """
     with open_video(path) as source:
         if source.rate is None:
-            raise old_error(
-                Code.VIDEO_TIMESTAMPS,
-                str(path),
-                found="it declares no frame rate",
-                required="a video with a frame rate",
-                hint="Remux it, or leave it out.",
-            )
+            raise ValidationError(Finding(Code.VIDEO_TIMESTAMPS, path, "it declares no frame rate"))
         rate = source.rate
     intervals, span_sec = _indexed_span(path)
     return rate if not span_sec or abs(span_sec * rate - intervals) * 4 <= 1 else intervals / span_sec
@@ -117,15 +112,9 @@ def open_video(path: Path) -> VideoSource:
         is_file = path.is_file()
     except OSError as error:  # a name too long, a folder closed to us
         found = f"it cannot be looked up ({error.strerror})"
-        raise unreadable(path, Code.VIDEO_UNREADABLE, found, "the video of the row") from error
+        raise unreadable(path, found) from error
     if not is_file:
-        raise old_error(
-            Code.FACES_MISSING,
-            str(path),
-            found="no such file",
-            required="the video of the row",
-            hint="Put the file there, or correct the folder of the videos.",
-        )
+        raise ValidationError(Finding(Code.FACES_MISSING, path, "no such file"))
     return VideoSource(path)
 
 
@@ -144,7 +133,7 @@ def grey_picture(frame: VideoFrame) -> npt.NDArray[np.uint8]:
     return frame.orientation.upright(grey)
 
 
-def box_fault(box: npt.NDArray[np.float64], width: int, height: int) -> tuple[Code, str] | None:
+def wrong_box(box: npt.NDArray[np.float64], width: int, height: int) -> tuple[Code, str] | None:
     """What is wrong with one box, float64 [4], on a picture of this size."""
     x1, y1, x2, y2 = box.tolist()
     text = f"box {x1:g}, {y1:g}, {x2:g}, {y2:g}"
@@ -168,7 +157,7 @@ def crop_square(box: npt.NDArray[np.float64]) -> tuple[int, int, int]:
 def crop_face(grey: npt.NDArray[np.uint8], box: npt.NDArray[np.float64], out: npt.NDArray[np.uint8]) -> None:
     """Cut a box, float64 [4], out of ``grey``, uint8 [H, W], into ``out``, uint8 [112, 112], C-contiguous.
 
-    The box has no :func:`box_fault`.
+    The box is one in which :func:`wrong_box` finds nothing.
     """
     import cv2
 

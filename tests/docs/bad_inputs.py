@@ -1,14 +1,9 @@
-"""Real bad inputs, one function a kind, and the findings they give: where the messages of the troubleshooting page come from.
-
-Run ``python tests/docs/bad_inputs.py`` to print the messages by code, as the page shows them.
-"""
+"""Real bad inputs, one function a kind, and the findings they give: where the messages of the troubleshooting page come from."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -59,7 +54,7 @@ def findings_of(make: Callable[[Path], Findings], folder: Path) -> list[Finding]
 
     Paths of this machine become ``/data``, and versions, which follow the libraries' bytes, ``<version>``.
     """
-    text = [json.dumps(finding.to_dict()).replace(str(folder), "/data") for finding in make(folder)]
+    text = [json.dumps({**finding.to_dict(), "path": finding.path}).replace(str(folder), "/data") for finding in make(folder)]
     text = [re.sub(r"\b[0-9a-f]{16}\b", "<version>", each) for each in text]
     return [Finding.from_dict(json.loads(each)) for each in text]
 
@@ -477,14 +472,3 @@ def damaged_rows(folder: Path) -> Findings:
         yield from verify_row_file(path)
     (folder / "other.row").write_bytes(b"this is no row")
     yield from verify_row_file(folder / "other.row")
-
-
-def printed(finding: Finding) -> str:
-    """A finding as the commands print it."""
-    return f"{finding.severity}: {finding.code}: {finding.message()}"
-
-
-if __name__ == "__main__":
-    for make in KINDS:
-        with tempfile.TemporaryDirectory() as scratch:
-            sys.stdout.writelines(f"{each}\n" for each in dict.fromkeys(map(printed, findings_of(make, Path(scratch)))))

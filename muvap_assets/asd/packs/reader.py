@@ -228,7 +228,7 @@ def shard_lengths(path: Path, shard: int, face_shape: tuple[int, int]) -> ShardL
             order = " in Fortran order" if header.fortran_order else ""
             found = f"{header.dtype} {list(header.shape)}{order}"
             raise damaged(file, found, f"{dtype} of {dimensions} dimensions in C order")
-        if length := header.length_fault():
+        if length := header.wrong_length():
             raise damaged(file, length)
         lengths[name] = header.shape
     if lengths[FACES_FILE][1:] != face_shape:

@@ -26,7 +26,7 @@ from muvap_assets.asd.packs.audio_writer import Place
 from muvap_assets.asd.packs.face_writer import of_faces, wrong_shape
 from muvap_assets.asd.packs.origins import boxes_content, faces_origin, files_state
 from muvap_assets.asd.packs.plan import Placed
-from muvap_assets.asd.video_rows import boxes_of, track_faults
+from muvap_assets.asd.video_rows import boxes_of, wrong_boxes
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
@@ -127,9 +127,9 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
             if decoded == 0:
                 width, height = frame.size
                 findings = [
-                    finding.placed(row=clip.row, sample_id=clip.sample_id)
-                    for clip in (track.placed.clip for track in tracks)
-                    for finding in track_faults(clip, listings[boxes_of(clip).boxes_path], width, height)
+                    finding
+                    for track in tracks
+                    for finding in wrong_boxes(track.placed.clip, listings[track.boxes_path], width, height)
                 ]
             if findings or frame.index >= stop:
                 break
@@ -141,13 +141,12 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
         stopped = source.stopped
     if findings:
         return findings
-    found = f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}"
-    for track in tracks:
-        if not track.complete:
-            required = f"{track.stop}, up to the clip's last face"
-            short = Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed", required=required)
-            findings.append(of_faces(track.placed.clip, short))
-    return findings
+    found = f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}, the clip needs"
+    return [
+        of_faces(track.placed.clip, Finding(Code.LABEL_COUNT_MISMATCH, path, f"{found} {track.stop}", case="packed"))
+        for track in tracks
+        if not track.complete
+    ]
 
 
 def _write_frame(active: Iterable[_Track], frame: VideoFrame) -> None:
@@ -219,5 +218,5 @@ def _unusable(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Findin
     if (shape := (clip.face_height, clip.face_width)) != (FACE_SIZE, FACE_SIZE):
         yield wrong_shape(clip.place("visual_path"), shape, (FACE_SIZE, FACE_SIZE), "resized")
     boxes_path = boxes_of(clip).boxes_path
-    for error in listings[boxes_path].errors:
-        yield error.finding.of_file(boxes_path, row=clip.row, sample_id=clip.sample_id, field="boxes_path")
+    for finding in listings[boxes_path].findings:
+        yield finding.of_file(boxes_path, row=clip.row, sample_id=clip.sample_id, field="boxes_path")
