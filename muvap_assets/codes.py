@@ -201,8 +201,7 @@ class Code(StrEnum):
         Case("boxes", "a frame for each box of the file",
             "frame_id counts from 0 in decoding order. Boxes and video do not belong together, or the video is not whole: download "
             "both again, or leave the video out. Labels would be shifted, so no part of it is used."),
-        Case("packed", "{required}",
-            "It changed since it was validated: validate the corpus again, or extract the track again."))
+        Case("packed", hint="It changed since it was validated: validate the corpus again, or extract the track again."))
 
     # Audio
     AUDIO_MISSING = ("audio_missing", ERROR,

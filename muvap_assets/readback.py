@@ -40,8 +40,9 @@ def reading(path: Path, case: str = "published") -> Iterator[None]:
 
 def unreadable(error: BaseException, path: Path) -> str:
     """What was found where ``path`` could not be read, without its folder: a finding may be published."""
-    reason = reason_of(error).replace(f"{path.parent}/", "")
-    return "missing" if isinstance(error, FileNotFoundError) else f"unreadable ({reason})"
+    if isinstance(error, FileNotFoundError):
+        return "a file of it is missing" if path.is_dir() else "missing"
+    return f"unreadable ({reason_of(error).replace(f'{path.parent}/', '')})"
 
 
 def reason_of(error: BaseException) -> str:

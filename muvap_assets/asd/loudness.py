@@ -363,14 +363,7 @@ def _check_recordings(rows: Sequence[LoudnessStats], clips: Sequence[Clip]) -> C
 def _check_silence(rows: Sequence[LoudnessStats], policy: Policy) -> CheckOutcome:
     silent = [row for row in rows if row.silent]
     share = len(silent) / len(rows) if rows else 0.0
-    findings = [
-        Finding(
-            Code.AUDIO_SILENT,
-            INDEX_FILE,
-            f"{row.audio_path}: silent",
-        )
-        for row in silent
-    ]
+    findings = [Finding(Code.AUDIO_SILENT, INDEX_FILE, f"{row.audio_path}: silent") for row in silent]
     passed = share <= policy.max_silent_share
     if not passed:
         found = f"{len(silent)} of {len(rows)} recordings are silent ({share:.1%})"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, NAME_ROUNDING_SEC, Clip
 from muvap_assets.asd.leakage import find_leakage, read_split
-from muvap_assets.asd.manifest_files import FINDINGS_FILE, MANIFEST_FILE, PROVENANCE_FILE, read_manifest
+from muvap_assets.asd.manifest_files import FINDINGS_FILE, MANIFEST_FILE, read_manifest, read_row_count
 from muvap_assets.asd.policy import OnViolation, Policy
 from muvap_assets.codes import Code, Severity
 from muvap_assets.findings import Finding, Place, errors_of
@@ -57,8 +56,7 @@ def verify_manifest(
     ``siblings`` are the current manifests of the other splits of the corpus, ``None`` where nothing is published yet.
     """
     clips, findings = read_manifest(folder), read_findings(folder / FINDINGS_FILE)
-    provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
-    rows, errors = int(provenance["rows"]), errors_of(findings)
+    rows, errors = read_row_count(folder), errors_of(findings)
     rejected_share = (rows - len(clips)) / rows if rows else 1.0
     warnings = len(findings) - len(errors)
     blocking = blocking_findings(findings, rows, len(clips), policy)
@@ -175,7 +173,6 @@ def _count_mismatches(folder: Path) -> list[Finding]:
             Place(None, table.column("row")[i].as_py(), table.column("sample_id")[i].as_py(), "labels"),
             f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
             case="packed",
-            required=f"{frames[i]}, one a frame",
         )
         for i in np.flatnonzero(lengths != frames)
     ]
@@ -187,7 +184,9 @@ def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Finding]:
             Code.AUDIO_SHORT,
             clip.place(),
             f"{clip.padded_samples} of {clip.audio_samples} samples lie past the recording",
-            required=f"at most {policy.max_missing_audio_share:.1%}, or one frame",
+            case="rejected",
+            allowed="one frame",
+            share=f"{policy.max_missing_audio_share:.1%}",
         )
         for clip in clips
         if clip.padded_samples

@@ -56,7 +56,6 @@ from muvap_assets.ref2va.geometry import (
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan_references import ReferencePlan, plan_reference
 
-
 _NO_MANIFEST = Path()
 
 

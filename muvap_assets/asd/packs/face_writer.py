@@ -102,8 +102,7 @@ def _opened(clip: Clip, path: Path) -> tuple[FaceSource | None, list[Finding]]:
     if frames != clip.source_frames:
         gaps = _gaps(source.names) if isinstance(source, JpegFaces) else ""
         found = f"labels has {clip.source_frames} entries, faces has {frames} frames{gaps}"
-        required = f"{clip.source_frames}, one a label"
-        return None, [Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed", required=required)]
+        return None, [Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed")]
     if isinstance(source, NpyFaces) and source.shape[1:] != shape:
         return None, [wrong_shape(path, source.shape[1:], shape)]
     return source, []

@@ -127,9 +127,9 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
             if decoded == 0:
                 width, height = frame.size
                 findings = [
-                    finding.placed(row=clip.row, sample_id=clip.sample_id)
-                    for clip in (track.placed.clip for track in tracks)
-                    for finding in wrong_boxes(clip, listings[boxes_of(clip).boxes_path], width, height)
+                    finding
+                    for track in tracks
+                    for finding in wrong_boxes(track.placed.clip, listings[track.boxes_path], width, height)
                 ]
             if findings or frame.index >= stop:
                 break
@@ -141,13 +141,12 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
         stopped = source.stopped
     if findings:
         return findings
-    found = f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}"
-    for track in tracks:
-        if not track.complete:
-            required = f"{track.stop}, up to the clip's last face"
-            short = Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed", required=required)
-            findings.append(of_faces(track.placed.clip, short))
-    return findings
+    found = f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}, the clip needs"
+    return [
+        of_faces(track.placed.clip, Finding(Code.LABEL_COUNT_MISMATCH, path, f"{found} {track.stop}", case="packed"))
+        for track in tracks
+        if not track.complete
+    ]
 
 
 def _write_frame(active: Iterable[_Track], frame: VideoFrame) -> None:
