@@ -63,86 +63,129 @@ class Code(StrEnum):
     # Text of a manifest
     FILE_UNREADABLE = ("file_unreadable", ERROR,
         "The file is not there, may not be read, or goes on without a line break.",
-        "a manifest",
-        "Check path and permissions.")
+        "a readable file",
+        "Check the path.",
+        Case("large", hint="Check the path; give a large dataset as several manifests."),
+        Case("endless", "rows, a line each", "Is this the manifest?"),
+        Case("loader", "a loader CSV", "Check `root` and `split`, or give `loader`."),
+        Case("division", "headings and the ids below them",
+            "Take dataset_division.txt from the release that the ground truth belongs to."))
     ENCODING_INVALID = ("encoding_invalid", ERROR,
         "A line holds bytes that are not UTF-8, or the whole file is UTF-16, such as a spreadsheet's \"Unicode Text\".",
         "UTF-8",
-        "Save the file as UTF-8.")
+        "Save the file again as UTF-8.",
+        Case("wide",
+            hint="Save it again as UTF-8; a spreadsheet's \"Unicode Text\" is UTF-16, which a text editor converts."))
     COLUMN_MISSING = ("column_missing", ERROR,
         "The header lacks a required column; often there is no header, or it is separated by commas or semicolons.",
-        "{required}",
-        "Add it; separate by tabs.")
+        "the columns {columns}",
+        "Add what is missing; a header line of column names is needed, separated by tabs.",
+        Case("separator", hint="Save the file again, separated by tabs."),
+        Case("misspelt", hint="Did you mean {near}?"))
     COLUMN_DUPLICATE = ("column_duplicate", ERROR,
         "A column name occurs twice.",
-        "{required}",
+        "each column once",
         "Remove one.")
     COLUMN_UNKNOWN = ("column_unknown", EITHER,
         "A column of the TSV that nothing reads, often a typing error: a warning. Predictions given as ground truth: an error.",
-        "{required}",
-        "Rename it, or leave it: its values go nowhere.")
+        "one of {columns}",
+        "Its values go nowhere.",
+        Case("misspelt", hint="Did you mean {near}?"),
+        Case("predictions", "annotations", "Give the ground truth, not predictions for it."))
     ROW_MALFORMED = ("row_malformed", ERROR,
         "A line has another number of fields than the header, or an unpaired quotation mark (a row is one line, and no field "
         "goes on in the next); a line of JSON Lines is no JSON; scores that are not finite.",
-        "{required}",
-        "Correct the line that is named.")
+        "{count}, as the header has",
+        "Fields are separated by one tab; quote a field that holds one.",
+        Case("quote", "fields separated by {separator}, all of them in one line", "Look for an unpaired quotation mark."),
+        Case("header", "at most {count}", "The first line names the columns: is this a canonical TSV?"),
+        Case("json", "JSON", "Correct the text; every row is one object of the raw schema."),
+        Case("loader", "4 or 5 separated by tabs: entity id, frames, fps, labels [, index]", "A loader CSV has no header."),
+        Case("ava", "{count}, as the first line has",
+            "The authors' download has 8 columns; the training tools (ASC, TalkNet, Light-ASD) add label_id and instance_id in "
+            "their *_orig.csv and derive *_loader.csv from it."),
+        Case("score", "a finite number", "Write the predictions again."),
+        Case("scores", "finite real numbers, [n]",
+            "Look for the loss or the activation that overflowed, and hand over one dimension."),
+        Case("box", "{box}", "Predictions repeat the boxes of the ground truth, as write_predictions does."),
+        Case("timestamp", "each timestamp of its rows once",
+            "Name the frames as the ground truth does; timestamps are compared by value."),
+        Case("division", "one of {headings}, above the ids of each",
+            "Take dataset_division.txt from the release that the ground truth belongs to."))
     MANIFEST_EMPTY = ("manifest_empty", ERROR,
         "There is no row, or none was accepted.",
         "at least one",
-        "Export it again; look at what was rejected.")
+        "Was the export cut short? Add rows.",
+        Case("left out", hint="See what was left out of the manifest, and why."))
     SAMPLE_ID_INVALID = ("sample_id_invalid", ERROR,
-        "An id is empty, too long or holds control characters; a stored row is of another id.",
-        "{required}",
-        "Give each track a stable, unique name.")
+        "An id is empty, too long or holds control characters; a stored row or a score is of another id.",
+        "1 to {longest} printable characters",
+        "Give each track or row a stable, unique name.",
+        Case("ava", hint="Take the row from the release again."),
+        Case("stored", "the row itself", "Encode it again."),
+        Case("scores", "an entity of the ground truth",
+            "Score the split that the ground truth belongs to; ids are compared exactly."))
     SAMPLE_ID_DUPLICATE = ("sample_id_duplicate", ERROR,
         "Two rows have one id, whatever else is wrong with either. All of them are refused, since nobody can say which is meant.",
-        "{required}",
+        "an id that occurs once",
         "Rename or drop the others.",
-        Case("stored", "one clip of an id", "Materialize the manifest again."))
+        Case("stored", "one clip of an id", "Materialize the manifest again."),
+        Case("shard", "each row once", "Remove the surplus shard, or publish the dataset again."),
+        Case("scores", "one track", "Score each track once."))
     SAMPLE_ID_ALIKE = ("sample_id_alike", WARNING,
         "Two ids differ only by case or Unicode form: one track under two names, or names that a file system takes for one.",
         "ids that differ in more",
-        "Rename one, or drop one.")
+        "Accepted as two: rename one if they are, drop one if not.")
     PATH_INVALID = ("path_invalid", ERROR,
-        "A path is empty or holds control characters; an id that is part of a path holds a slash.",
-        "{required}",
-        "Fill it.")
+        "A path is empty, holds control characters or cannot be looked up; an id that is part of a path holds a slash.",
+        "a path, absolute or relative to the manifest",
+        "Correct it.",
+        Case("id", "ids that are names of one folder each, without slashes", "Make the CSV again; an id is no path."))
     SOURCE_FPS_INVALID = ("source_fps_invalid", ERROR,
         "The frame rate is no decimal or fraction above 0 and up to 1000.",
         "the track's own rate, a decimal such as 29.97 or a fraction such as 30000/1001",
-        "Read it from the video the faces were cut from. Never guess it.")
+        "A frame rate is never assumed: read it from the video the faces were cut from.",
+        Case("video", "a video of a usable rate", "Remux the video, or leave it out."))
     START_SEC_INVALID = ("start_sec_invalid", ERROR,
         "`start_sec` is negative or no number.",
         "seconds from the recording's start, zero or more, a decimal or a fraction",
-        "Give seconds from the recording's start.")
+        "Leave it empty only where the audio is cut to the clip.")
     LABELS_INVALID = ("labels_invalid", ERROR,
-        "`labels` is no JSON list of 0 and 1. In a pack: labels cannot be read back as such.",
-        "{required}",
-        "Map other vocabularies first; pack again.",
+        "`labels` is no JSON list of 0 and 1, or filler where annotation is needed. In a pack: labels cannot be read back as such.",
+        "a JSON list of {values}, one a face frame",
+        "Map other vocabularies before writing the manifest.",
         Case("packed", "0 or 1 for each frame, as uint8, and their share as `speaking_ratio`", "Validate and pack again."),
-        Case("unread", "every sample read back", "Pack the corpus again."))
+        Case("unread", "every sample read back", "Pack the corpus again."),
+        Case("unknown", "annotated labels for {purpose}",
+            "Use a split with annotations, or read this one without targets; AVA keeps those of its test split to itself."),
+        Case("activity", "0 or 1 everywhere", "Give activity, not scores; drop tracks whose labels are unknown."),
+        Case("metric", "0 or 1, [rows]", "Align scores to the ground truth first."))
     LABELS_FLOAT = ("labels_float", WARNING,
         "Labels are written as 0.0 and 1.0.",
         "0 and 1",
-        "Nothing; write integers to silence it.")
+        "Accepted; write integers to silence this.")
     LABELS_KNOWN_INVALID = ("labels_known_invalid", ERROR,
         "`labels_known` is neither true nor false.",
         "true or false",
-        "Leave it empty for true.")
+        "Write false where the labels are filler, as in a test split; leave it empty for true.")
     VISUAL_KIND_INVALID = ("visual_kind_invalid", ERROR,
         "`visual_kind` is none of those there are.",
-        "{required}",
-        "Leave it empty for arrays.")
+        "one of {kinds}",
+        "Leave it empty for NumPy arrays.")
     AUDIO_RATE_INVALID = ("audio_rate_invalid", ERROR,
         "A NumPy waveform without a usable `audio_sample_rate`, or one array with two rates.",
-        "{required}",
-        "Give the true rate, once: in the column, or for all rows by the option `audio_sample_rate`.")
+        "whole samples a second, {least} to {largest}",
+        "A .npy waveform does not say its own rate: give it in the column, or for all rows by the option `audio_sample_rate`.",
+        Case("range", hint="Correct the file or audio_sample_rate."),
+        Case("declared", "the file's own rate", "Leave audio_sample_rate empty: only NumPy waveforms need it."),
+        Case("several", "one rate a recording", "Keep the true one."))
 
     # Faces
     FACES_MISSING = ("faces_missing", ERROR,
         "Nothing is at `visual_path` or `boxes_path`, or the corpus has no folder of faces.",
         "the faces of the row",
-        "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?")
+        "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?",
+        Case("folder", "a folder", "Was the corpus moved? Correct `root`, or give `faces`."))
     FACES_UNREADABLE = ("faces_unreadable", ERROR,
         "The array is cut short or no `.npy` file, the folder is a file, or a JPEG does not decode.",
         "a whole .npy face array",
@@ -197,6 +240,8 @@ class Code(StrEnum):
         "There are more or fewer labels than faces. Never trimmed: every later label would shift.",
         "as many labels as faces",
         "Never trimmed or padded, since every later label would shift: extract the face track again or drop the row.",
+        Case("loader", hint="Never trimmed or padded: make the loader CSV again from the original one, or drop the row."),
+        Case("annotation", "one crop at each annotated time"),
         Case("video", "a frame for each label", "Do boxes and video belong together? Download the video again or drop the row."),
         Case("boxes", "a frame for each box of the file",
             "frame_id counts from 0 in decoding order. Boxes and video do not belong together, or the video is not whole: download "
@@ -208,7 +253,8 @@ class Code(StrEnum):
         "Nothing is at `audio_path`, the file has no audio stream, or the corpus has no folder of audio.",
         "a file with sound",
         "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?",
-        Case("stream", "an audio stream", "Replace the file, or drop its row."))
+        Case("stream", "an audio stream", "Replace the file, or drop its row."),
+        Case("folder", "a folder", "Was the corpus moved? Correct `root`, or give `audio`."))
     AUDIO_UNREADABLE = ("audio_unreadable", ERROR,
         "The file cannot be opened, or decoding fails. Or a WAV's header declares fewer bytes than follow, and what follows is "
         "neither chunks nor a tag.",
@@ -257,7 +303,9 @@ class Code(StrEnum):
     START_SEC_REQUIRED = ("start_sec_required", ERROR,
         "The audio is longer than the faces, and nothing says where they lie on it.",
         "the clip's start on the recording",
-        "It cannot be recovered from the rate and the labels: take it from the corpus, or cut the audio to the clip.")
+        "It cannot be recovered from the rate and the labels: take it from the corpus, or cut the audio to the clip.",
+        Case("loader", "the original CSV, whose first timestamp is the start",
+            "It cannot be recovered from the rate and the labels: give `original`, or `audio_kind: clips`."))
     AUDIO_OFFSET = ("audio_offset", WARNING,
         "The sound starts before or after the first frame of its video. It was aligned by timestamps. A target whose sound "
         "starts more than a frame late is refused as `target_audio_short`.",
@@ -292,84 +340,99 @@ class Code(StrEnum):
     # AVA, WASD and splits
     LOADER_FORMAT = ("loader_format", ERROR,
         "The loader CSV is no loader CSV.",
-        "{required}",
-        "Give `csv/<split>_loader.csv` as the training tools write it.")
+        "the loader CSV: entity id, number of frames, fps and labels, separated by tabs, without a header",
+        "{tools} write it as csv/<split>_loader.csv; give this file as `original`.")
     ORIGINAL_FORMAT = ("original_format", ERROR,
         "Annotations, ground truth or predictions lack columns, or hold no rows.",
-        "{required}",
-        "Give the authors' download, or leave `original` out.")
+        "the 8 columns {columns}, or these and label_id, instance_id, separated by commas{scores}",
+        "The authors' download has 8 columns; the training tools (ASC, TalkNet, Light-ASD) add label_id and instance_id in "
+        "their *_orig.csv and derive *_loader.csv from it.",
+        Case("empty", "annotations", "Was the download cut short?"))
     ORIGINAL_MISSING = ("original_missing", ERROR,
         "The original CSV is not there, or lacks an entity.",
-        "{required}",
-        "Give the one of this split, or leave it out.")
+        "annotations of every entity",
+        "Give the original CSV of this split, or leave `original` out.",
+        Case("file", "the original annotation CSV", "Correct `original`, or leave it out."))
     LABEL_UNKNOWN = ("label_unknown", ERROR,
         "Annotations have a label outside the known vocabulary, or predictions one that is not `SPEAKING_AUDIBLE`.",
-        "{required}",
-        "Correct it; it is never guessed.")
+        "one of {labels}",
+        "Only these are known; inaudible speech counts as not speaking.",
+        Case("prediction", hint="A prediction has this label in every row."))
     LABELS_DISAGREE = ("labels_disagree", ERROR,
         "The loader CSV says other labels than the original one, or a `label_id` says another class than its label.",
-        "{required}",
-        "Make the loader CSV again.")
+        "labels that follow from the original CSV, speech that is not heard being 0",
+        "Make the loader CSV again from the original one.",
+        Case("label_id", "label_id 1 where speech is heard, 0 or 2 elsewhere", "Make the file again from one of 8 columns."))
     LABELS_ALL_SPEAKING = ("labels_all_speaking", WARNING,
         "Every frame is labelled as speech: filler, as in a test split.",
         "labels of both kinds",
-        "Set `labels_known: false`.")
+        "Labels that were never published are often filled with ones: set `labels_known` to false for such a split.")
     VIDEO_ID_UNKNOWN = ("video_id_unknown", ERROR,
         "The entity id does not say its video, or annotations give it two.",
-        "{required}",
-        "Give `original`.")
+        "<video_id>_<start>_<end>:<number>, or an original CSV that gives the video",
+        "Give `original`; a fixed number of characters is never assumed.",
+        Case("two", "one video an entity", "Rename one entity."))
     ENTITY_PATH_AMBIGUOUS = ("entity_path_ambiguous", ERROR,
         "A name with `:` and the same with `_` are both on disk, or a track is in its video's folder and outside it.",
-        "{required}",
-        "Move the wrong one away.")
+        "one of them",
+        "Find out which belongs to this entity, and move the other away.")
     ENTITY_PATH_SHARED = ("entity_path_shared", ERROR,
         "Two ids lead to one path.",
-        "{required}",
-        "Rename one everywhere.")
+        "a path an entity",
+        "'_' stands for ':' on disk, so that these ids become one name: rename one of them everywhere.")
     FRAME_TIMES_MISMATCH = ("frame_times_mismatch", ERROR,
         "As many crops as labels, but not at the annotated times.",
-        "{required}",
-        "Extract the track again.")
+        "one crop at each annotated time",
+        "Never trimmed or padded, since every later label would shift: extract the track again or drop the row.")
     FRAME_TIMES_INVALID = ("frame_times_invalid", ERROR,
         "A time in annotations or predictions is no number, or a face has it twice.",
-        "{required}",
-        "Download the annotations again; above 100 fps write times with more than two decimals.")
+        "seconds from the start of the video, a decimal",
+        "Download the annotations again.",
+        Case("twice", "one row a face and time", "Drop the row that is not true; timestamps are compared by their values."),
+        Case("coarse", "one row a face and time",
+            "Two decimals cannot name frames at over {limit} fps (here {rows} in {seconds} s), so that some share a time: write "
+            "the times with more decimals, and drop no row."))
     FRAME_GAP = ("frame_gap", ERROR,
         "Neighbouring crops are more than one and a half frames apart, or numbers are left out.",
-        "{required}",
-        "Extract it again, split the track, or correct a wrong rate.")
+        "neighbours at most 1.5 steps of 1/{fps} s apart",
+        "Frames were lost, or the track is two: extract it again, or split it with a start of its own each.",
+        Case("numbers", "crops numbered without a break"))
     FRAME_CROWDED = ("frame_crowded", ERROR,
         "Two crops are less than half a frame apart.",
-        "{required}",
-        "Remove the crop too many, or correct a wrong rate.")
+        "steps of 1/{fps} s",
+        "Never trimmed or padded, since every later label would shift: extract the track again or drop the row.")
     SOURCE_FPS_DIFFERS = ("source_fps_differs", WARNING,
         "The crops' times say another rate than the CSV.",
-        "{required}",
-        "Read the rate from the video.")
+        "the rate of the track itself",
+        "Accepted as declared; read the rate from the video the crops were cut from.",
+        Case("steps", hint="If these are frames of a video of {fps} fps, the rate of the crops is a {step}th of it."))
     SHARED_RECORDING = ("shared_recording", WARNING,
         "Two splits have the same recording, byte for byte.",
-        "{required}",
-        "Move all its clips to one split.")
+        "no clip of one split in another",
+        "Move all clips of it to one split; scores on the other are too good otherwise.")
     SHARED_VIDEO = ("shared_video", WARNING,
         "Two splits have clips of one video.",
-        "{required}",
-        "As above.")
+        "no clip of one split in another",
+        "Move all clips of it to one split; scores on the other are too good otherwise.")
     SHARED_MEDIA = ("shared_media", WARNING,
         "Two splits have the same face files, or two rows of one the same faces, recording and start.",
-        "each face track once",
-        "As above; drop one of the rows.")
+        "no clip of one split in another",
+        "Move all clips of it to one split; scores on the other are too good otherwise.",
+        Case("twice", "each face track once", "Accepted: it counts twice. Drop one of the rows if that is not meant."))
 
     # Videos, boxes and turns
     VIDEO_WITHOUT_WINDOW = ("video_without_window", WARNING,
         "A video is shorter than `min_window_sec`.",
-        "{required}",
-        "Lower `min_window_sec` to keep it.")
+        "at least {seconds} s",
+        "Left out; a smaller `min_window_sec` keeps it.")
     BOX_INVALID = ("box_invalid", ERROR,
         "A box cannot be read, or a row of kind `video_boxes` lacks a column.",
         "lines of frame_id, face, face_id, x1, y1, x2, y2, fixed, one a face a frame",
         "The file has no header line. Extract it again, or leave the video out.",
         Case("columns", "boxes_path, face_id and first_frame", "Rows of kind `video_boxes` need all three columns."),
-        Case("number", "a whole number, zero or more", "Rows of kind `video_boxes` need boxes_path, face_id and first_frame."))
+        Case("number", "a whole number, zero or more", "Rows of kind `video_boxes` need boxes_path, face_id and first_frame."),
+        Case("ava", "four numbers", "Take the row from the release again."),
+        Case("windows", "frames of one video", "Correct the frame ids."))
     BOX_DUPLICATE = ("box_duplicate", ERROR,
         "A face has two boxes on one frame.",
         "one box of a face on a frame",
@@ -377,31 +440,38 @@ class Code(StrEnum):
     BOX_EMPTY = ("box_empty", ERROR,
         "A box is thinner than a pixel.",
         "boxes that show at least a pixel of the picture",
-        "Remove those lines, so that the face counts as missing there, or drop the row.")
+        "Remove those lines, so that the face counts as missing there, or drop the row.",
+        Case("ava", "0 <= x1 < x2 <= 1, and y alike", "No crop can be made of it: drop the track, or correct the box."))
     BOX_OUTSIDE = ("box_outside", EITHER,
         "A box lies beside the picture: an error. An annotated box reaches over its edge: a warning.",
         "boxes that show at least a pixel of the picture",
-        "Remove those lines, so that the face counts as missing there, or drop the row.")
+        "Remove those lines, so that the face counts as missing there, or drop the row.",
+        Case("ava", "0 <= x1 < x2 <= 1, and y alike", "Accepted: crops are made from the part inside."))
     RTTM_MISSING = ("rttm_missing", ERROR,
         "The file of turns, or a video's turns in it, are not there.",
         "an RTTM file with the turns of the corpus",
-        "Put it there, or choose the right split.")
+        "Labels come from it alone: put it there, or correct `rttm`. Nothing was decoded.",
+        Case("video", "its turns in {file}",
+            "Labels come from the turns alone: add them, or choose the split that the video is part of."))
     RTTM_INVALID = ("rttm_invalid", ERROR,
         "A line of the turns cannot be read: the labels of that video are not known.",
         "SPEAKER, file, channel, start, duration, two fields, speaker; times as decimals of seconds, zero or more",
-        "Correct the line.")
+        "The recording's labels are not known: correct the line.",
+        Case("id", "letters, digits, '.', '_' and '-'", "Correct the RTTM."))
     FACE_WITHOUT_SPEAKER = ("face_without_speaker", EITHER,
         "No speaker has the face's id. An error with `unmatched_faces: reject`.",
-        "{required}",
-        "Correct the ids, or set `unmatched_faces: negative`.")
+        "a speaker of that very name",
+        "Never given another's labels: correct the ids, or set `unmatched_faces` to negative if it never speaks.",
+        Case("negative", hint="Accepted as never speaking, as `unmatched_faces` says."),
+        Case("no track", hint="It has no track."))
     SPEAKER_WITHOUT_FACE = ("speaker_without_face", WARNING,
         "Somebody who is not seen speaks.",
-        "{required}",
-        "Nothing.")
+        "a box with that face id",
+        "Accepted: somebody who is not seen speaks.")
     ID_NEGATIVE = ("id_negative", WARNING,
         "Files and faces of negative id are not part of the corpus.",
-        "{required}",
-        "Nothing.")
+        "ids of zero or more",
+        "Skipped: such files and faces are not part of the corpus.")
     VIDEO_UNREADABLE = ("video_unreadable", ERROR,
         "The video does not decode, or its frames are larger than are read.",
         "a video that ffmpeg decodes, of at most {pixels} pixels a frame",
@@ -573,8 +643,12 @@ class Code(StrEnum):
             "more memory."))
     SCHEMA_MISMATCH = ("schema_mismatch", ERROR,
         "A row's file is no Parquet file of one of the two schemas.",
-        "{required}",
-        "Encode the row again.")
+        "a whole shard of one of the two schemas",
+        "Encode the row again, or read it with the reader of its own format.",
+        Case("null", "a value in every cell"),
+        Case("dtype", "float32, float16 or bfloat16"),
+        Case("seed", "a seed in packed rows, none in sft"),
+        Case("summary", "the summary of its columns"))
     TENSOR_SHAPE = ("tensor_shape", ERROR,
         "A tensor has another shape than its geometry asks for.",
         "{required}",
@@ -582,14 +656,15 @@ class Code(StrEnum):
     TENSOR_NON_FINITE = ("tensor_non_finite", ERROR,
         "A tensor holds NaN or infinity.",
         "finite values throughout",
-        "Encode it again; if it recurs, look at the media and the dtype.")
+        "Encode the row again; if it recurs, look at its media, and at the checkpoint if it happens to other rows.")
     REFERENCE_ROWS_MISMATCH = ("reference_rows_mismatch", ERROR,
         "Reference rows are not as many, or not of the geometry, that the row declares.",
         "{required}",
-        "Encode the row again.")
+        "Encode the row again.",
+        Case("kind", "a geometry that fits its media type"))
     TAGS_INVALID = ("tags_invalid", ERROR,
         "Text tags are not one a token, or neither 0 nor 1.",
-        "{required}",
+        "one tag a token, 0 (vision) or 1 (text)",
         "Encode the row again.")
     CELL_TOO_LARGE = ("cell_too_large", ERROR,
         "A tensor is larger than an Arrow cell holds (2 GiB); validation counts those of pictures.",
@@ -613,6 +688,10 @@ class Code(StrEnum):
             "Materialize or pack it again, or choose another version; a damaged one may be removed."),
         Case("part", "a part as this version writes it", "Remove it; the next run makes it again."),
         Case("columns", "the columns that this version writes, in its order"),
+        Case("tokens", "the presentation's tokens, from the checkpoint's own"),
+        Case("refused", "every row, and at least one", "Mend or remove the refused rows in the source manifest."),
+        Case("no_index", "map_style_cache/index.arrow and dataset.json",
+            "Run `muvap index rebuild {root}`, or publish the dataset again."),
         Case("recordings", "one row a recording"),
         Case("shard", hint="Run `muvap verify` on the dataset; publish it again."),
         Case("no_pack", "the folder of a pack", "Check the path; where it holds versions, open its `current`."),
@@ -629,7 +708,12 @@ class Code(StrEnum):
         "{required}",
         "Materialize or pack it again.",
         Case("recordings", "one row for each recording of the manifest, and no other"),
-        Case("unread", "every sample read back"))
+        Case("groups", "one row group a row, at least one"),
+        Case("unread", "every sample read back"),
+        Case("scores", hint="Score the whole track, lifted to its native frames; drop context and padding frames first."),
+        Case("unscored", hint="Score every track; where some were set aside, see restricted_to and missing_score."),
+        Case("split", "at least one", "Ids are compared exactly: is this the split of the pack?"),
+        Case("restricted", "all rows of the file", "Give missing_score for the tracks that were set aside."))
     OFFSET_MISMATCH = ("offset_mismatch", ERROR,
         "Samples of a pack leave a gap or overlap.",
         "{required}",
@@ -645,6 +729,9 @@ class Code(StrEnum):
         "{required}",
         "Materialize or pack it again, or restore it from a copy; if this recurs, check the disk.",
         Case("index.json", "what index.arrow says"),
+        Case("media", "the {counted} that were counted when it was validated", "The file changed since. Validate again."),
+        Case("part", "the part as it was stored", "Run again: it is made anew. If this recurs, check the disk."),
+        Case("none", "one set of digests a row"),
         Case("unread", "every sample read back"))
     REJECTED_SHARE = ("rejected_share", ERROR,
         "More rows were rejected than `max_rejected_share`, or all of them.",
@@ -676,55 +763,70 @@ class Code(StrEnum):
     ROW_MISSING = ("row_missing", ERROR,
         "A row of the manifest is not encoded. A dataset is published whole or not at all.",
         "every row of the manifest; a dataset is published whole or not at all",
-        "Encode it, or take it out.")
+        "Encode it, or take it out of the manifest.")
     ROOT_UNUSABLE = ("root_unusable", ERROR,
         "The path holds `,` or `:`, or lies in a folder `bucket=...`: the trainer would misread it. Or it is not there, or the "
-        "folder of a dataset's versions.",
-        "{required}",
-        "Move the dataset; open its `current`.")
+        "folder of a dataset's versions, or its index cannot be written.",
+        "the folder of a published dataset",
+        "Check the path.",
+        Case("versions", hint="Open {current}."),
+        Case("characters", "a path without ',' and ':', at which the trainer splits its list of datasets", "Move the dataset."),
+        Case("bucket", "exactly one bucket= part in a shard's absolute path", "Move the dataset out of that folder."),
+        Case("read only", "a place that may be written once",
+            "Run `muvap index rebuild` where it may be written, by the path the trainer will use."))
     SHARD_UNREADABLE = ("shard_unreadable", ERROR,
-        "A shard is damaged.",
-        "{required}",
-        "Restore it, or publish again.")
+        "A shard is cut short, or none that this package wrote.",
+        "a whole shard of one row, as this package writes it",
+        "Restore it from its source, publish the dataset again, or move it out.")
     SHARD_MISSING = ("shard_missing", ERROR,
         "The index lists a shard that is not there.",
-        "{required}",
-        "Copy the dataset whole.")
+        "every shard the index lists",
+        "Restore it; if the dataset was changed on purpose, run `muvap index rebuild {root}`.",
+        Case("none", "at least one bucket=<W>x<H>-<N>f/data_<8 digits>.parquet",
+            "Is this the dataset's root? Publish the dataset first."),
+        Case("gap", "{count} shards numbered from zero", "Was the dataset copied whole? Copy it again, or publish it again."))
     SHARD_STRAY = ("shard_stray", ERROR,
         "A Parquet file lies there that the index does not list.",
-        "{required}",
-        "Move it out.")
+        "exactly the indexed shards",
+        "Remove it; if it was added on purpose, run `muvap index rebuild {root}`.",
+        Case("foreign", "only bucket=<W>x<H>-<N>f/data_<8 digits>.parquet, for every *.parquet is swept in",
+            "Move it out of the dataset."))
     SHARD_CHANGED = ("shard_changed", ERROR,
         "A shard has other bytes than were indexed.",
-        "{required}",
-        "Restore it, or publish again.")
+        "{required} by the index",
+        "Restore the shard, or publish the dataset again.")
     BUCKET_MISMATCH = ("bucket_mismatch", ERROR,
         "A shard's latents have another shape than its folder says.",
         "the shape its folder names, for the trainer schedules by it",
-        "Publish again; never move shards between buckets.")
+        "Publish the dataset again; do not move shards between buckets.")
     SCHEMAS_MIXED = ("schemas_mixed", ERROR,
-        "Rows of both formats in one dataset.",
-        "{required}",
-        "Make two datasets.")
+        "Rows of both formats in one dataset, or a dataset opened as the other format.",
+        "rows of {schema} only; mixed, already noised references would be noised again",
+        "Publish the two formats as two datasets.",
+        Case("reader", "{schema}", "Open it with {reader}."))
     LINK_FOUND = ("link_found", ERROR,
         "A symbolic link in the dataset.",
         "plain files: the trainer follows links, and drops an index that leads outside its root",
-        "Replace it by the file.")
+        "Replace it by the file itself, or remove it.")
     INDEX_MISSING = ("index_missing", ERROR,
         "A file of the index is not there.",
         "an existing index",
-        "`muvap index rebuild ROOT`")
+        "Run `muvap index rebuild {root}`, or open the dataset without `require_existing`.")
     INDEX_INVALID = ("index_invalid", ERROR,
         "A file of the index is damaged, or somebody planted a pickle that wants to run code.",
-        "{required}",
-        "Find out who wrote there; rebuild.")
+        "the index of this dataset, as this version writes it",
+        "Find out what wrote there, then run `muvap index rebuild {root}`.",
+        Case("pickle", "a tuple of paths and a tuple of row counts, and nothing else"),
+        Case("planted", "a tuple of paths and a tuple of row counts, and nothing else",
+            "Somebody planted it: find out who wrote there, delete it, and run `muvap index rebuild {root}`."))
     INDEX_MOVED = ("index_moved", ERROR,
-        "The dataset was moved or copied.",
-        "{required}",
-        "`muvap index rebuild ROOT`")
+        "The dataset was moved or copied, or its `training.yaml` is not the one that was published.",
+        "{place}, where the dataset lies now",
+        "It was moved or copied: run `muvap index rebuild {root}`.",
+        Case("training", "the section a trainer pastes, with training.data.data_path", "Delete the file, and publish again."))
     CAPACITY_EXCEEDED = ("capacity_exceeded", ERROR,
         "A row is longer than the largest sequence capacity.",
-        "{required}",
-        "Add the capacity that is named.")
+        "at most {limit}, the largest capacity",
+        "Add the capacity {capacity}, or leave the row out of the dataset; it is never cropped.")
 
     # fmt: on

@@ -21,7 +21,7 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -36,15 +36,13 @@ import numpy.typing as npt
 from muvap_assets.asd.corpora.fields import (
     DECIMAL,
     MAX_SAMPLE_ID_CHARACTERS,
-    file_finding,
     is_sample_id,
     read_lines,
     short,
 )
 from muvap_assets.codes import Code, Severity
 from muvap_assets.errors import ValidationError
-from muvap_assets.findings import Finding, errors_of
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place, errors_of
 
 COLUMNS = (
     *("video_id", "frame_timestamp", "entity_box_x1", "entity_box_y1", "entity_box_x2", "entity_box_y2"),
@@ -73,12 +71,6 @@ _BOX = re.compile(rf"{_NUMBER_PATTERN}(,{_NUMBER_PATTERN}){{3}}")
 _NAMES_A_SECOND = 100
 """How many frames of a second two decimals can name."""
 
-_WRITERS = (
-    "The authors' download has 8 columns; the training tools (ASC, TalkNet, Light-ASD) add label_id and instance_id in "
-    "their *_orig.csv and derive *_loader.csv from it."
-)
-_TAKE_AGAIN = "Take the row from the release again."
-
 
 class AvaRow(NamedTuple):
     """One face in one frame, as text. ``box`` is ``x1,y1,x2,y2``, ``score`` empty where the file has none.
@@ -95,18 +87,9 @@ class AvaRow(NamedTuple):
     source: str
     line: int
 
-    def finding(self, code: Code, field: str, found: str, required: str, hint: str) -> Finding:
-        """A finding about this row."""
-        return old_finding(
-            code=code,
-            source=self.source,
-            row=self.line,
-            sample_id=self.entity_id,
-            field=field,
-            found=found,
-            required=required,
-            hint=hint,
-        )
+    def place(self, field: str) -> Place:
+        """Where a finding about a field of this row is."""
+        return Place(self.source, self.line, self.entity_id, field)
 
 
 class AvaReader:
@@ -140,18 +123,18 @@ class AvaReader:
                         continue
                 self._count += 1
                 if len(fields) != width:
-                    found, required = f"{len(fields)} columns", f"{width} as the first line has"
-                    self.report(file_finding(path, Code.ROW_MALFORMED, found, required, _WRITERS, number))
+                    place, found = Place(path.name, number), f"{len(fields)} columns"
+                    self.report(Finding(Code.ROW_MALFORMED, place, found, case="ava", count=width))
                     continue
                 row, label_id = self._row([fields[at].strip() for at in places], path.name, number)
-                fault = self._fault(row, label_id)
-                if fault is None:
+                finding = self._wrong_with(row, label_id)
+                if finding is None:
                     yield row
                 else:
-                    self.report(fault)
+                    self.report(finding)
         except OSError as error:
             found = f"cannot be read ({error.strerror or error})"
-            self._files.append(file_finding(path, Code.FILE_UNREADABLE, found, "a readable file", "Check the path."))
+            self._files.append(Finding(Code.FILE_UNREADABLE, path, found).placed(source=path.name))
 
     def report(self, finding: Finding) -> None:
         """Collect a finding; those of one entity that say the same become one, with how many rows it is about."""
@@ -167,14 +150,13 @@ class AvaReader:
         """Everything that was found; about ``path`` that there was no row at all."""
         found = [*self._files, *self._told()]
         if not found and not self._count:
-            hint = "Was the download cut short?"
-            found = [file_finding(path, Code.ORIGINAL_FORMAT, "no rows", "annotations", hint)]
+            found = [Finding(Code.ORIGINAL_FORMAT, path.name, "no rows", case="empty")]
         return found
 
     def _told(self) -> Iterator[Finding]:
         for first, count in self._rows.values():
             more = f" (and in {count - 1} more rows)" if count > 1 else ""
-            yield replace(first, found=first.found + more)
+            yield first.placed(found=first.found + more)
 
     def _names(self, path: Path, fields: Sequence[str]) -> list[str] | None:
         """The names of the columns by a file's first line, or ``None`` after reporting what is wrong with them."""
@@ -189,14 +171,14 @@ class AvaReader:
                 for columns in (COLUMNS, EXTENDED_COLUMNS)
             ]
             names = next((names for names in known if len(names) == len(fields)), [])
-        if fault := self._header_fault(names, fields, headed=headed):
-            self._files.append(file_finding(path, *fault, _WRITERS, 1))
+        if finding := self._wrong_header(Place(path.name, 1), names, fields, headed=headed):
+            self._files.append(finding)
             return None
         return names
 
-    def _header_fault(
-        self, names: Sequence[str], fields: Sequence[str], *, headed: bool
-    ) -> tuple[Code, str, str] | None:
+    def _wrong_header(
+        self, place: Place, names: Sequence[str], fields: Sequence[str], *, headed: bool
+    ) -> Finding | None:
         wanted = (*COLUMNS, *self.scores)
         known = names if headed else EXTENDED_COLUMNS[: len(fields)]
         if missing := [name for name in wanted if name not in names]:
@@ -205,14 +187,13 @@ class AvaReader:
             found += f", without {', '.join(absent)}" if absent else ""
             if len(fields) == 1 and "\t" in fields[0]:
                 found = "columns separated by tabs, as in a loader CSV"
-            required = f"the 8 columns {', '.join(COLUMNS)}, or these and label_id, instance_id, separated by commas"
-            required += ", and a score behind them" if self.scores else ""
-            return Code.ORIGINAL_FORMAT, found, required
+            scores = ", and a score behind them" if self.scores else ""
+            return Finding(Code.ORIGINAL_FORMAT, place, found, columns=", ".join(COLUMNS), scores=scores)
         if twice := [name for name in self._wanted(names) if names.count(name) > 1]:
-            return Code.COLUMN_DUPLICATE, f"{', '.join(twice)} more than once", "each column once"
+            return Finding(Code.COLUMN_DUPLICATE, place, f"{', '.join(twice)} more than once")
         if SCORE_COLUMN in names and not self.scores:
             found = f"a {SCORE_COLUMN} column, so these are predictions"
-            return Code.COLUMN_UNKNOWN, found, "annotations"
+            return Finding(Code.COLUMN_UNKNOWN, place, found, case="predictions")
         return None
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
@@ -228,47 +209,34 @@ class AvaReader:
             intern(video), intern(time), ",".join(box), intern(label), intern(entity), score, source, line
         ), label_id
 
-    def _fault(self, row: AvaRow, label_id: str | None) -> Finding | None:
+    def _wrong_with(self, row: AvaRow, label_id: str | None) -> Finding | None:
         for name, text in (("video_id", row.video_id), ("entity_id", row.entity_id)):
             if text in self._ids:
                 continue
             if not is_sample_id(text):
-                required = f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters"
-                fault = row.finding(Code.SAMPLE_ID_INVALID, name, short(text), required, _TAKE_AGAIN)
-                return fault if is_sample_id(row.entity_id) else fault.placed(sample_id=None)
+                longest = MAX_SAMPLE_ID_CHARACTERS
+                wrong = Finding(Code.SAMPLE_ID_INVALID, row.place(name), short(text), case="ava", longest=longest)
+                return wrong if is_sample_id(row.entity_id) else wrong.placed(sample_id=None)
             self._ids.add(text)
         if parse_timestamp(row.timestamp) is None:
-            found, required = short(row.timestamp), "seconds from the start of the video, a decimal"
-            return row.finding(
-                Code.FRAME_TIMES_INVALID, "frame_timestamp", found, required, "Download the annotations again."
-            )
+            return Finding(Code.FRAME_TIMES_INVALID, row.place("frame_timestamp"), short(row.timestamp))
         self.spellings[row.label] += 1
         if not _BOX.fullmatch(row.box):
-            return row.finding(Code.BOX_INVALID, "entity_box", short(row.box), "four numbers", _TAKE_AGAIN)
+            return Finding(Code.BOX_INVALID, row.place("entity_box"), short(row.box), case="ava")
         if self.scores and not (_NUMBER.fullmatch(row.score) and math.isfinite(float(row.score))):
-            found, hint = short(row.score), "Write the predictions again."
-            return row.finding(Code.ROW_MALFORMED, SCORE_COLUMN, found, "a finite number", hint)
-        return self._label_fault(row, label_id)
+            return Finding(Code.ROW_MALFORMED, row.place(SCORE_COLUMN), short(row.score), case="score")
+        return self._wrong_label(row, label_id)
 
-    def _label_fault(self, row: AvaRow, label_id: str | None) -> Finding | None:
+    def _wrong_label(self, row: AvaRow, label_id: str | None) -> Finding | None:
         if self.labels is None:
             return None
         if row.label not in self.labels:
-            required = f"one of {', '.join(self.labels)}"
-            hint = (
-                "A prediction has this label in every row."
-                if self.scores
-                else "Only these are known; inaudible speech counts as not speaking."
-            )
-            return row.finding(Code.LABEL_UNKNOWN, "label", short(row.label), required, hint)
+            labels, case = ", ".join(self.labels), "prediction" if self.scores else ""
+            return Finding(Code.LABEL_UNKNOWN, row.place("label"), short(row.label), case=case, labels=labels)
         if label_id is None or self.scores or _CLASS_OF_ID.get(label_id.removesuffix(".0")) == LABELS[row.label]:
             return None
         found = f"label {row.label} with label_id {short(label_id)}"
-        required, hint = (
-            "label_id 1 where speech is heard, 0 or 2 elsewhere",
-            "Make the file again from one of 8 columns.",
-        )
-        return row.finding(Code.LABELS_DISAGREE, "label_id", found, required, hint)
+        return Finding(Code.LABELS_DISAGREE, row.place("label_id"), found, case="label_id")
 
 
 def _plain(fields: Sequence[str]) -> list[str]:
@@ -342,10 +310,9 @@ def read_original(path: Path, *, labels_known: bool = True) -> OriginalCsv:
             entity = entities.get(row.entity_id)
             if entity is None:
                 entity = entities[row.entity_id] = _Entity(row)
-            if fault := _other_video(row, entity.first):
-                reader.report(fault)
-            if fault := _box_fault(row):
-                reader.report(fault)
+            for finding in (_other_video(row, entity.first), _wrong_box(row)):
+                if finding is not None:
+                    reader.report(finding)
             entity.times.append(_usec(row.timestamp))
             entity.lines.append(row.line)
             entity.labels.append(LABELS.get(row.label, 0))
@@ -374,8 +341,7 @@ def _other_video(row: AvaRow, first: AvaRow) -> Finding | None:
     if row.video_id == first.video_id:
         return None
     found = f"video ids {first.video_id!r} and {row.video_id!r} for one entity"
-    code, required, hint = Code.VIDEO_ID_UNKNOWN, "one video an entity", "Rename one entity."
-    return row.finding(code, "video_id", found, required, hint)
+    return Finding(Code.VIDEO_ID_UNKNOWN, row.place("video_id"), found, case="two")
 
 
 def _repeated(row: AvaRow, earlier: AvaRow, times_sec: Sequence[float]) -> Finding:
@@ -383,27 +349,26 @@ def _repeated(row: AvaRow, earlier: AvaRow, times_sec: Sequence[float]) -> Findi
     span, steps, distinct = times_sec[-1] - times_sec[0], len(times_sec) - 1, len(set(times_sec)) - 1
     more = f" (and {steps - distinct - 1} more such rows)" if steps - distinct > 1 else ""
     found = f"{float(row.timestamp):.12g}, and so on row {earlier.line} of {earlier.source}{more}"
-    required = "one row a face and time"
-    hint = "Drop the row that is not true; timestamps are compared by their values."
-    if distinct and min(1.05 * distinct, steps / 1.05) > _NAMES_A_SECOND * span:
-        hint = (
-            f"Two decimals cannot name frames at over {_NAMES_A_SECOND} fps (here {steps + 1} in {span:.2f} s), so that some "
-            "share a time: write the times with more decimals, and drop no row."
-        )
-    return row.finding(Code.FRAME_TIMES_INVALID, "frame_timestamp", found, required, hint)
+    coarse = distinct and min(1.05 * distinct, steps / 1.05) > _NAMES_A_SECOND * span
+    return Finding(
+        Code.FRAME_TIMES_INVALID,
+        row.place("frame_timestamp"),
+        found,
+        case="coarse" if coarse else "twice",
+        limit=_NAMES_A_SECOND,
+        rows=steps + 1,
+        seconds=f"{span:.2f}",
+    )
 
 
-def _box_fault(row: AvaRow) -> Finding | None:
+def _wrong_box(row: AvaRow) -> Finding | None:
     left, top, right, bottom = map(float, row.box.split(","))
-    required = "0 <= x1 < x2 <= 1, and y alike"
     if 0 <= left < right <= 1 and 0 <= top < bottom <= 1:
         return None
     if left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom))):
-        found, hint = "boxes that reach outside the picture", "Accepted: crops are made from the part inside."
-        told = row.finding(Code.BOX_OUTSIDE, "entity_box", found, required, hint)
-        return replace(told, severity=Severity.WARNING)
-    found, hint = f"an empty box at {row.timestamp} s", "No crop can be made of it: drop the track, or correct the box."
-    return row.finding(Code.BOX_EMPTY, "entity_box", found, required, hint)
+        found = "boxes that reach outside the picture"
+        return Finding(Code.BOX_OUTSIDE, row.place("entity_box"), found, case="ava", severity=Severity.WARNING)
+    return Finding(Code.BOX_EMPTY, row.place("entity_box"), f"an empty box at {row.timestamp} s", case="ava")
 
 
 # --- ground truth and predictions -----------------------------------------------------------------------------------------
@@ -434,7 +399,7 @@ class AvaTable:
         findings = []
         for frames in frames_of.values():
             first = rows[frames[0][1]]
-            findings += [fault for _, place in frames if (fault := _other_video(rows[place], first))][:1]
+            findings += [wrong for _, place in frames if (wrong := _other_video(rows[place], first))][:1]
             frames.sort()
             repeated = next(((a[1], b[1]) for a, b in pairwise(frames) if a[0] == b[0]), None)
             if repeated:

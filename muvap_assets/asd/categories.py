@@ -28,8 +28,7 @@ from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.asd.prediction_files import GroundTruth
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place
 
 _CUT = re.compile(r"_[0-9]+-[0-9]+$")
 
@@ -78,22 +77,26 @@ def read_division(path: Path) -> Mapping[Category, frozenset[str]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValidationError([_finding(path, None, f"unreadable ({error})", "a text file")], path.name) from error
+        raise ValidationError(Finding(Code.FILE_UNREADABLE, path, f"unreadable ({error})", case="division")) from error
     findings: list[Finding] = []
     division: dict[Category, set[str]] = {}
     ids: set[str] | None = None
+    headings = ", ".join(HEADINGS)
     for line, text in enumerate((line.strip() for line in lines), 1):
+        place, found = Place(path.name, line), ""
         if text.startswith("#"):
             category = HEADINGS.get(text.lstrip("#").strip().casefold())
             if category is None:
-                findings.append(_finding(path, line, f"heading {text!r}", f"one of {', '.join(HEADINGS)}"))
+                found = f"heading {text!r}"
             ids = set() if category is None else division.setdefault(category, set())
         elif text and ids is None:
-            findings.append(_finding(path, line, f"{text!r} above any heading", "a heading such as # OC first"))
+            found = f"{text!r} above any heading"
         elif text and ids is not None:
             ids.add(text)
+        if found:
+            findings.append(Finding(Code.ROW_MALFORMED, place, found, case="division", headings=headings))
     if not division and not findings:
-        findings.append(_finding(path, None, "nothing", "headings and the ids below them"))
+        findings.append(Finding(Code.FILE_UNREADABLE, path.name, "nothing", case="division"))
     if findings:
         raise ValidationError(findings, path.name)
     return {category: frozenset(division[category]) for category in Category if category in division}
@@ -139,9 +142,3 @@ def average_precision_by_category(
         unlisted=tuple(video for video, listed in placed.items() if not listed),
         shared=tuple(video for video, listed in placed.items() if len(listed) > 1),
     )
-
-
-def _finding(path: Path, line: int | None, found: str, required: str) -> Finding:
-    hint = "Take dataset_division.txt from the release that the ground truth belongs to."
-    code = Code.ROW_MALFORMED if line else Code.FILE_UNREADABLE
-    return old_finding(code=code, source=path.name, row=line, found=found, required=required, hint=hint)

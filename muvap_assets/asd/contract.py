@@ -20,7 +20,6 @@ from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.codes import Code
 from muvap_assets.findings import Finding, Place
-from muvap_assets.legacy import old_finding
 from muvap_assets.media.sound_files import SoundChoice
 
 AUDIO_RATE_HZ = 16_000
@@ -89,8 +88,8 @@ class ClipRow:
     ``audio_path`` and ``visual_path`` are as written, absolute or relative to the corpus root. ``labels`` is uint8
     [source_frames] of 0 and 1. ``start_sec`` is ``None`` where the source did not give one. ``video_id`` names the video
     the clip was cut from, where the corpus has such names. ``known_defect`` is what is known to be wrong with this row as
-    the corpus is shipped; it is told where its faces are refused. ``audio_stream`` and ``audio_channel`` choose what of the
-    recording's file is meant: see :class:`muvap_assets.media.sound.SoundChoice`.
+    the corpus is shipped; it is part of the message where its faces are refused. ``audio_stream`` and ``audio_channel``
+    choose what of the recording's file is meant: see :class:`muvap_assets.media.sound.SoundChoice`.
     """
 
     row: int
@@ -177,15 +176,9 @@ class Corpus:
         return self.source.folder
 
 
-def no_clip_fault(source: str | None = None) -> Finding:
+def no_clip(source: str | None = None) -> Finding:
     """The finding that a corpus holds no clip: nothing is made of it."""
-    return old_finding(
-        code=Code.MANIFEST_EMPTY,
-        source=source,
-        found="no clip",
-        required="at least one",
-        hint="See what was left out of the manifest, and why.",
-    )
+    return Finding(Code.MANIFEST_EMPTY, source, "no clip", case="left out")
 
 
 def _rounded(numerator: int, denominator: int) -> int:

@@ -14,9 +14,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.manifest_files import MANIFEST_FILE
-from muvap_assets.codes import Code, Severity
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.audio import ID_LENGTH
 
 LEAKAGE_FILE = "leakage.jsonl"
@@ -77,16 +76,9 @@ def _shared(split: SplitContent, other: SplitContent) -> Iterator[Finding]:
             if pairs and pairs <= told:
                 continue
             told |= pairs
-            yield old_finding(
-                code=code,
-                source=split.name,
-                sample_id=mine[value][0],
-                field=column,
-                found=f"{what} ({value}): {_listed(mine[value])} here and {_listed(theirs[value])} of {other.name}",
-                required="no clip of one split in another",
-                hint="Move all clips of it to one split; scores on the other are too good otherwise.",
-                severity=Severity.WARNING,
-            )
+            place = Place(split.name, sample_id=mine[value][0], field=column)
+            found = f"{what} ({value}): {_listed(mine[value])} here and {_listed(theirs[value])} of {other.name}"
+            yield Finding(code, place, found)
 
 
 def _small(mine: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]], value: str) -> bool:

@@ -27,7 +27,7 @@ from muvap_assets.asd.contract import (
     ClipRow,
     ParsedManifest,
     VisualKind,
-    no_clip_fault,
+    no_clip,
 )
 from muvap_assets.asd.frame_times import check_frame_times
 from muvap_assets.asd.manifest_checks import blocking_findings
@@ -129,7 +129,7 @@ def validate(
         findings.extend(undecodable)
     findings.extend(_same_media(parsed.source, clips))
     if not clips and not errors_of(findings):
-        findings.append(no_clip_fault(parsed.source))
+        findings.append(no_clip(parsed.source))
     findings.sort(key=lambda finding: finding.row or 0)
     return ManifestReport(parsed.source, tuple(clips), tuple(findings), parsed.row_count, policy, parsed.notes)
 
@@ -369,7 +369,7 @@ def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Finding]:
         first = first_of.setdefault((faces, clip.recording_id, clip.start_sec), clip)
         if first is not clip:
             found = f"the faces, the recording and the start of {first.sample_id!r} in row {first.row}"
-            yield Finding(Code.SHARED_MEDIA, clip.place(source=source), found)
+            yield Finding(Code.SHARED_MEDIA, clip.place(source=source), found, case="twice")
 
 
 def _reject_undecodable(

@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 from muvap_assets.asd.levels import FULL_SCALE, LoudnessTarget
 from muvap_assets.asd.packs.layout import ARROW_FILE, damaged
 from muvap_assets.asd.packs.reader import PackReader, ShardArrays
+from muvap_assets.asd.targets import unknown_labels
 from muvap_assets.asd.timeline import FrameRate, source_indices
-from muvap_assets.codes import Code
 from muvap_assets.errors import ConfigError, ValidationError
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Place
 from muvap_assets.publish import VERSION_LENGTH
 from muvap_assets.storage.digests import file_sha256
 
@@ -113,14 +113,7 @@ class Tracks:
             ValidationError: there are some; all are named.
         """
         unknown = [
-            old_finding(
-                code=Code.LABELS_INVALID,
-                sample_id=self.sample_id(int(track)),
-                field="labels",
-                found="marked unknown: filler, not annotation",
-                required=f"annotated labels for {purpose}",
-                hint="Use a split with annotations, or read this one without targets.",
-            )
+            unknown_labels(Place(sample_id=self.sample_id(int(track)), field="labels"), purpose)
             for track in np.flatnonzero(~self.labels_known)
         ]
         if unknown:

@@ -142,7 +142,7 @@ def _only_stream(path: Path, stream: str | None) -> None:
 
 def _checked_rate(path: Path, rate_hz: int | None, declared_hz: int | None) -> int:
     if rate_hz is None:
-        found, case = "a NumPy waveform without a rate", "array"
+        found, case = "a NumPy waveform without a rate", ""
     elif not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ:
         found, case = f"a rate of {rate_hz} Hz", "range"
     elif declared_hz not in (None, rate_hz):

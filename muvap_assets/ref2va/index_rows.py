@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from muvap_assets.codes import Code
 from muvap_assets.columns import INT, TEXT, Column, plain_schema
 from muvap_assets.errors import ConfigError, FormatError
-from muvap_assets.legacy import old_dataset_error
+from muvap_assets.findings import Finding, Place
 from muvap_assets.publish import VERSION_LENGTH
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
@@ -74,6 +74,11 @@ class IndexedRow:
     joint_length: int
     audio_latents: int
     references: tuple[ReferenceGeometry, ...]
+
+    @property
+    def place(self) -> Place:
+        """Where a finding about this row is."""
+        return Place(self.path, sample_id=self.id)
 
     @property
     def geometry(self) -> Geometry:
@@ -145,7 +150,7 @@ def written_geometry(shape: tuple[int, ...]) -> Geometry:
             with suppress(ConfigError):
                 return Geometry(width, height, frames)
     required = f"[{VIDEO_CHANNELS}, 5 * n + 2, H/16, W/16] of a valid geometry, H and W multiples of 32"
-    raise _row_error(Code.TENSOR_SHAPE, f"vae_latent of shape {list(shape)}", required)
+    raise _wrong_shape(f"vae_latent of shape {list(shape)}", required)
 
 
 def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict[str, Any]) -> IndexedRow:
@@ -167,14 +172,11 @@ def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict
     }
     for name, shape in required.items():
         if shapes[name] != shape:
-            raise _row_error(Code.TENSOR_SHAPE, f"{name} of shape {list(shapes[name])}", f"{list(shape)}")
+            raise _wrong_shape(f"{name} of shape {list(shapes[name])}", f"{list(shape)}")
     if summary["geometry"] != [geometry.width, geometry.height, geometry.num_frames]:
         written = bucket_name(geometry)
-        raise _row_error(
-            Code.TENSOR_SHAPE,
-            f"columns that say {bucket_name(Geometry(*summary['geometry']))}",
-            f"{written}, as the latents were written",
-        )
+        said = bucket_name(Geometry(*summary["geometry"]))
+        raise _wrong_shape(f"columns that say {said}", f"{written}, as the latents were written")
     tokens = shapes["text_embedding"][0]
     return IndexedRow(
         path=path,
@@ -220,15 +222,15 @@ def read_index_file(path: Path) -> DatasetIndex:
     schema_id = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if not table.schema.equals(_SCHEMA) or schema_id not in FORMATS:
         raise _index_error(path, f"columns {names} for schema {schema_id!r}")
-    if fault := _values_fault(table):
-        raise _index_error(path, fault)
+    if wrong := _wrong_values(table):
+        raise _index_error(path, wrong)
     rows = table.to_pylist()
     for row in rows:
         row["references"] = tuple(ReferenceGeometry(**reference) for reference in row["references"])
     return DatasetIndex(format=FORMATS[schema_id], rows=tuple(IndexedRow(**row) for row in rows))
 
 
-def _values_fault(table: pa.Table) -> str | None:
+def _wrong_values(table: pa.Table) -> str | None:
     """What no index written here holds: a null, a count below zero or out of all measure, a path that is no shard's."""
     references = table.column("references").combine_chunks()
     columns = {name: table.column(name) for name in table.schema.names}
@@ -254,15 +256,9 @@ def _values_fault(table: pa.Table) -> str | None:
     return None
 
 
-def _row_error(code: Code, found: str, required: str) -> FormatError:
-    return old_dataset_error(code, "row", found=found, required=f"{required}", hint="Encode the row again.")
+def _wrong_shape(found: str, required: str) -> FormatError:
+    return FormatError(Finding(Code.TENSOR_SHAPE, None, found, required=required))
 
 
 def _index_error(path: Path, found: str) -> FormatError:
-    return old_dataset_error(
-        Code.INDEX_INVALID,
-        str(path),
-        found=found,
-        required="an index of this version",
-        hint=f"Run `muvap index rebuild {path.parent.parent}`.",
-    )
+    return FormatError(Finding(Code.INDEX_INVALID, path, found, root=path.parent.parent))

@@ -21,9 +21,8 @@ from typing import Any
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ConfigError, PublishError, ValidationError
-from muvap_assets.findings import Finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.layout import Artifact
-from muvap_assets.legacy import old_finding
 from muvap_assets.publish import (
     Outcome,
     content_version,
@@ -207,14 +206,7 @@ def _read_rows(
     """Every row's file and what it holds, by the shapes written; all or a ValidationError."""
     findings = [*_listed_twice(rows)]
     if not rows:
-        findings.append(
-            old_finding(
-                code=Code.MANIFEST_EMPTY,
-                found="no row",
-                required="at least one",
-                hint="Add rows to the manifest.",
-            )
-        )
+        findings.append(Finding(Code.MANIFEST_EMPTY, None, "no row"))
     standing = [(row, row.path) for row in rows if row.path is not None and row.path.is_file()]
     findings += [_missing(row) for row in rows if row.path is None or not row.path.is_file()]
     by_id = {row.sample_id: path for row, path in standing}
@@ -223,9 +215,9 @@ def _read_rows(
     indexed = []
     for row, path in standing:
         result = known[row.sample_id]
-        problem = _problem(row, result, options)
-        if problem is not None:
-            findings.append(problem)
+        wrong = _wrong_with(row, result, options)
+        if wrong is not None:
+            findings.append(wrong)
         elif not isinstance(result, Finding):
             indexed.append((path, result[0]))
     if findings:
@@ -233,62 +225,34 @@ def _read_rows(
     return indexed
 
 
-def _problem(
+def _wrong_with(
     row: FinishedRow, result: tuple[IndexedRow, Format] | Finding, options: PublicationOptions
 ) -> Finding | None:
-    place: dict[str, Any] = {"source": None, "row": row.row, "sample_id": row.sample_id}
+    place = Place(row=row.row, sample_id=row.sample_id)
     if isinstance(result, Finding):
-        return replace(result, **place)
+        return result.placed(source=None, row=row.row, sample_id=row.sample_id)
     indexed, format = result
     if format is not options.format:
-        return old_finding(
-            code=Code.SCHEMAS_MIXED,
-            found=f"a row of {format.schema_id}",
-            required=f"rows of {options.format.schema_id} only",
-            hint="Encode it in the dataset's format.",
-            **place,
-        )
+        found = f"a row of {format.schema_id}"
+        return Finding(Code.SCHEMAS_MIXED, place, found, schema=options.format.schema_id)
     if row.sha256 is not None and indexed.sha256 != row.sha256:
-        return old_finding(
-            code=Code.DIGEST_MISMATCH,
-            found=f"its file's digest is {indexed.sha256[:12]}",
-            required=f"{row.sha256[:12]}, as when it was finished",
-            hint="Materialize its part of ref2va/encoded_latents again, and check the disk.",
-            **place,
-        )
+        found, required = f"its file's digest is {indexed.sha256[:12]}", f"{row.sha256[:12]}, as when it was finished"
+        return Finding(Code.DIGEST_MISMATCH, place, found, required=required)
     if indexed.id != row.sample_id:
-        return old_finding(
-            code=Code.SAMPLE_ID_INVALID,
-            found=f"its file holds the row {indexed.id!r}",
-            required="the row itself",
-            hint="Encode it again.",
-            **place,
-        )
+        return Finding(Code.SAMPLE_ID_INVALID, place, f"its file holds the row {indexed.id!r}", case="stored")
     too_long = overlong([indexed], options.max_presentation_tokens)
-    return replace(too_long[0], **place) if too_long else None
+    return too_long[0].placed(source=None, row=row.row) if too_long else None
 
 
 def _missing(row: FinishedRow) -> Finding:
-    return old_finding(
-        code=Code.ROW_MISSING,
-        row=row.row,
-        sample_id=row.sample_id,
-        found=f"no finished row{f': {row.reason}' if row.reason else ''}",
-        required="every row of the manifest; a dataset is published whole or not at all",
-        hint="Encode it, or take it out of the manifest.",
-    )
+    found = f"no finished row{f': {row.reason}' if row.reason else ''}"
+    return Finding(Code.ROW_MISSING, Place(row=row.row, sample_id=row.sample_id), found)
 
 
 def _listed_twice(rows: Sequence[FinishedRow]) -> list[Finding]:
     counts = Counter(row.sample_id for row in rows)
     return [
-        old_finding(
-            code=Code.SAMPLE_ID_DUPLICATE,
-            sample_id=sample_id,
-            found=f"listed {count} times",
-            required="each row once",
-            hint="Rename or remove the others.",
-        )
+        Finding(Code.SAMPLE_ID_DUPLICATE, Place(sample_id=sample_id), f"listed {count} times")
         for sample_id, count in counts.items()
         if count > 1
     ]

@@ -9,15 +9,14 @@ from pathlib import Path
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.publish import CheckOutcome
 from muvap_assets.ref2va.cache import Depth, IndexVerdict, read_index, verify_index
 from muvap_assets.ref2va.capacities import overlong
 from muvap_assets.ref2va.handover import TRAINING_NAME, read_training
 from muvap_assets.ref2va.index_rows import DatasetIndex
 from muvap_assets.ref2va.shard_scan import Watch, each_path
-from muvap_assets.ref2va.shard_tree import finding, shard_name
+from muvap_assets.ref2va.shard_tree import shard_name
 from muvap_assets.ref2va.verify import verify_row_file
 from muvap_assets.storage.digests import file_sha256
 
@@ -91,23 +90,13 @@ def verify_dataset(
 
 def _without_facts(root: Path, verdict: IndexVerdict, error: Exception) -> list[CheckOutcome]:
     """Nothing can be told without the index and ``dataset.json``; checks left out count as failed."""
-    invalid = finding(
-        Code.ARTIFACT_INVALID,
-        str(root),
-        found=f"{type(error).__name__}: {error}",
-        required="map_style_cache/index.arrow and dataset.json",
-        hint=f"Run `muvap index rebuild {root}`, or publish the dataset again.",
-    )
+    found = f"{type(error).__name__}: {error}"
+    invalid = Finding(Code.ARTIFACT_INVALID, str(root), found, case="no_index", root=root)
     return [CheckOutcome.of("index_matches", [*verdict.findings, invalid], shards=verdict.shards)]
 
 
 def _read_back(root: Path, path: str) -> list[Finding]:
-    found = verify_row_file(root / path)
-    return [finding(each.code, path, found=_told(each), required=each.required, hint=each.hint) for each in found]
-
-
-def _told(finding: Finding) -> str:
-    return f"{finding.field}: {finding.found}" if finding.field else finding.found
+    return [finding.placed(source=path) for finding in verify_row_file(root / path)]
 
 
 def _check_rows(
@@ -115,15 +104,8 @@ def _check_rows(
 ) -> list[Finding]:
     found = []
     if len(index.rows) != declared:
-        found.append(
-            finding(
-                Code.COUNT_MISMATCH,
-                "dataset.json",
-                found=f"{declared} rows declared",
-                required=f"the {len(index.rows)} indexed",
-                hint="Publish the dataset again.",
-            )
-        )
+        required = f"the {len(index.rows)} indexed"
+        found.append(Finding(Code.COUNT_MISMATCH, "dataset.json", f"{declared} rows declared", required=required))
     if rows is None:
         return found
     by_id = {row.id: row for row in index.rows}
@@ -131,7 +113,7 @@ def _check_rows(
     for sample_id, source in rows:
         row = by_id.pop(sample_id, None)
         if row is None:
-            found.append(_row_finding(sample_id, "no shard holds it", "its shard", code=Code.ROW_MISSING))
+            found.append(Finding(Code.ROW_MISSING, Place(sample_id=sample_id), "no shard holds it"))
             continue
         required = shard_name(row.bucket, numbers[row.bucket])
         numbers[row.bucket] += 1
@@ -142,27 +124,18 @@ def _check_rows(
     return found + [_row_finding(sample_id, "the manifest has no such row", "exactly its rows") for sample_id in by_id]
 
 
-def _row_finding(sample_id: str, found: str, required: str, code: Code = Code.COUNT_MISMATCH) -> Finding:
-    return old_finding(
-        code=code,
-        sample_id=sample_id,
-        found=found,
-        required=f"{required}",
-        hint="Publish the dataset again.",
-    )
+def _row_finding(sample_id: str, found: str, required: str) -> Finding:
+    return Finding(Code.COUNT_MISMATCH, Place(sample_id=sample_id), found, required=required)
 
 
 def _check_training(root: Path, place: Path) -> list[Finding]:
     try:
         path = read_training(root / TRAINING_NAME)["training"]["data"]["data_path"]
     except FormatError as error:
-        found, required = str(error), "the section a trainer pastes"
-    else:
-        if path == str(place.resolve()):
-            return []
-        found, required = f"data_path {path}", f"{place.resolve()}, where the dataset lies"
-    hint = f"Run `muvap index rebuild {root}`."
-    return [finding(Code.INDEX_MOVED, TRAINING_NAME, found=found, required=required, hint=hint)]
+        return [error.finding.placed(source=TRAINING_NAME)]
+    if path == str(place.resolve()):
+        return []
+    return [Finding(Code.INDEX_MOVED, TRAINING_NAME, f"data_path {path}", place=place.resolve(), root=root)]
 
 
 def _only(findings: Iterable[Finding], codes: Sequence[Code]) -> list[Finding]:

@@ -15,6 +15,7 @@ import functools
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -22,7 +23,7 @@ import pyarrow.parquet as pq
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
-from muvap_assets.legacy import old_dataset_error
+from muvap_assets.findings import Finding
 from muvap_assets.ref2va.records import SCHEMA_KEY, SUMMARIES_KEY
 
 TAIL_BYTES = 16 * 1024  # holds the footer of nearly every one-row shard; a longer one costs a second read
@@ -106,10 +107,4 @@ def _decoded(footer: bytes, path: str) -> dict[bytes, bytes]:
 
 
 def _unreadable(path: str, found: str) -> FormatError:
-    return old_dataset_error(
-        Code.SHARD_UNREADABLE,
-        path,
-        found=found,
-        required="a whole shard of this package",
-        hint="Restore it from its source, publish the dataset again, or move it out.",
-    )
+    return FormatError(Finding(Code.SHARD_UNREADABLE, Path(path), found))

@@ -14,12 +14,11 @@ from typing import TypeVar
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ConfigError, FormatError, ValidationError
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.index_rows import FORMATS, DatasetIndex, IndexedRow, indexed_row
 from muvap_assets.ref2va.shard_footer import parse_footer, read_footer
-from muvap_assets.ref2va.shard_tree import check_root, finding, read_tree
+from muvap_assets.ref2va.shard_tree import check_root, read_tree
 from muvap_assets.threads import thread_pool
 
 Watch = Callable[[int, int, str], None]  # done, total, current item
@@ -46,15 +45,7 @@ def scan_shards(
     tree = read_tree(root)
     findings = [*check_root((place or root).resolve()), *tree.findings]
     if not tree.shards:
-        findings.append(
-            finding(
-                Code.SHARD_MISSING,
-                str(root),
-                found="no shard",
-                required="at least one bucket=<W>x<H>-<N>f/data_<8 digits>.parquet",
-                hint="Is this the dataset's root? Publish the dataset first.",
-            )
-        )
+        findings.append(Finding(Code.SHARD_MISSING, str(root), "no shard", case="none"))
     results = each_path(lambda path: read_shard_row(root, path), tree.shards, workers, watch)
     read = [result for result in results if not isinstance(result, Finding)]
     findings += [result for result in results if isinstance(result, Finding)]
@@ -70,13 +61,7 @@ def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Finding
     bucket = path.partition("/")[0]
     if isinstance(result, Finding) or result[0].bucket == bucket:
         return result
-    return finding(
-        Code.BUCKET_MISMATCH,
-        path,
-        found=f"latents written for {result[0].bucket}",
-        required="the shape its folder names, for the trainer schedules by it",
-        hint="Publish the dataset again; do not move shards between buckets.",
-    )
+    return Finding(Code.BUCKET_MISMATCH, path, f"latents written for {result[0].bucket}")
 
 
 def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Finding:
@@ -97,24 +82,15 @@ def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Findi
             os.close(descriptor)
         format = FORMATS.get(footer.schema_id)
         if format is None or len(footer.summaries) != 1:
-            return _unreadable(path, f"{len(footer.summaries)} rows of schema {footer.schema_id!r}")
+            found = f"{len(footer.summaries)} rows of schema {footer.schema_id!r}"
+            return Finding(Code.SHARD_UNREADABLE, path, found)
         return indexed_row(path, size, digest, format, footer.summaries[0]), format
     except FormatError as error:
         return error.finding.placed(source=path)
     except OSError as error:
-        return _unreadable(path, f"it cannot be read ({error.strerror})")
+        return Finding(Code.SHARD_UNREADABLE, path, f"it cannot be read ({error.strerror})")
     except (ConfigError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        return _unreadable(path, f"a row summary that does not parse ({error!r})")
-
-
-def _unreadable(path: str, found: str) -> Finding:
-    return finding(
-        Code.SHARD_UNREADABLE,
-        path,
-        found=found,
-        required=f"a whole shard of one row of {' or '.join(FORMATS)}",
-        hint="Restore it, or publish the dataset again.",
-    )
+        return Finding(Code.SHARD_UNREADABLE, path, f"a row summary that does not parse ({error!r})")
 
 
 def _mixed_schemas(read: Iterable[tuple[IndexedRow, Format]]) -> list[Finding]:
@@ -130,13 +106,9 @@ def _mixed_schemas(read: Iterable[tuple[IndexedRow, Format]]) -> list[Finding]:
 
 
 def mixture(path: str, counts: Mapping[Format, int], format: Format) -> Finding:
-    return finding(
-        Code.SCHEMAS_MIXED,
-        path,
-        found=", ".join(f"{count} shard(s) of {each.schema_id}" for each, count in counts.items()),
-        required=f"one schema, here {format.schema_id}; mixed, already noised references would be noised again",
-        hint="Publish the two formats as two datasets.",
-    )
+    """The finding that the shard at ``path`` is of another format than its dataset, with how many there are of each."""
+    found = ", ".join(f"{count} shard(s) of {each.schema_id}" for each, count in counts.items())
+    return Finding(Code.SCHEMAS_MIXED, path, found, schema=format.schema_id)
 
 
 def _double_ids(rows: Iterable[IndexedRow]) -> list[Finding]:
@@ -144,16 +116,8 @@ def _double_ids(rows: Iterable[IndexedRow]) -> list[Finding]:
     found = []
     for row in rows:
         if (other := seen.setdefault(row.id, row.path)) != row.path:
-            found.append(
-                old_finding(
-                    code=Code.SAMPLE_ID_DUPLICATE,
-                    source=row.path,
-                    sample_id=row.id,
-                    found=f"{other} holds that row too",
-                    required="each row once",
-                    hint="Remove the surplus shard, or publish the dataset again.",
-                )
-            )
+            place = Place(row.path, sample_id=row.id)
+            found.append(Finding(Code.SAMPLE_ID_DUPLICATE, place, f"{other} holds that row too", case="shard"))
     return found
 
 

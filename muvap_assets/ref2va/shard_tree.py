@@ -18,7 +18,6 @@ from pathlib import Path
 
 from muvap_assets.codes import Code
 from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
 from muvap_assets.ref2va.geometry import BUCKET_PATTERN
 
 SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet", re.ASCII)
@@ -46,27 +45,14 @@ def check_root(root: Path) -> list[Finding]:
     """What keeps the absolute path of a dataset from being used by the training side."""
     where = str(root)
     found = [
-        finding(
-            Code.ROOT_UNUSABLE,
-            where,
-            found=f"{character!r} in its path",
-            required="a path without ',' and ':', at which the trainer splits its list of datasets",
-            hint="Move the dataset.",
-        )
+        Finding(Code.ROOT_UNUSABLE, where, f"{character!r} in its path", case="characters")
         for character in ",:"
         if character in where
     ]
     parts = [part for part in root.parts if part.startswith("bucket=")]
     if parts:
-        found.append(
-            finding(
-                Code.ROOT_UNUSABLE,
-                where,
-                found=f"the folder {parts[0]!r} in its path, above the buckets' own",
-                required="exactly one bucket= part in a shard's absolute path",
-                hint="Move the dataset out of that folder.",
-            )
-        )
+        above = f"the folder {parts[0]!r} in its path, above the buckets' own"
+        found.append(Finding(Code.ROOT_UNUSABLE, where, above, case="bucket"))
     return found
 
 
@@ -85,22 +71,10 @@ def read_tree(root: Path) -> ShardTree:
         elif SHARD_PATTERN.fullmatch(path):
             shards.append(path)
         elif path.endswith(".parquet"):
-            findings.append(
-                finding(
-                    Code.SHARD_STRAY,
-                    path,
-                    found="a Parquet file that is no shard of this dataset",
-                    required="only bucket=<W>x<H>-<N>f/data_<8 digits>.parquet, for every *.parquet is swept in",
-                    hint="Move it out of the dataset.",
-                )
-            )
+            found = "a Parquet file that is no shard of this dataset"
+            findings.append(Finding(Code.SHARD_STRAY, path, found, case="foreign"))
     shards.sort()
     return ShardTree(tuple(shards), tuple([*findings, *_gaps(shards)]))
-
-
-def finding(code: Code, source: str, *, found: str, required: str, hint: str) -> Finding:
-    """A finding about one file of a dataset."""
-    return old_finding(code=code, source=source, found=found, required=required, hint=hint)
 
 
 def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
@@ -115,13 +89,7 @@ def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
 def _link(path: str, full: Path, root: Path) -> Finding:
     target = full.resolve()
     place = "inside" if target.is_relative_to(root) else "outside"
-    return finding(
-        Code.LINK_FOUND,
-        path,
-        found=f"a symbolic link to a place {place} the dataset",
-        required="plain files: the trainer follows links, and drops an index that leads outside its root",
-        hint="Replace it by the file itself, or remove it.",
-    )
+    return Finding(Code.LINK_FOUND, path, f"a symbolic link to a place {place} the dataset")
 
 
 def _gaps(shards: list[str]) -> list[Finding]:
@@ -132,13 +100,6 @@ def _gaps(shards: list[str]) -> list[Finding]:
     for bucket, have in numbers.items():
         missing = sorted(set(range(max(have) + 1)) - set(have))
         if missing:
-            found.append(
-                finding(
-                    Code.SHARD_MISSING,
-                    bucket,
-                    found=f"no {', '.join(f'data_{number:08d}' for number in missing[:5])} ({len(missing)} missing)",
-                    required=f"{max(have) + 1} shards numbered from zero",
-                    hint="Was the dataset copied whole? Copy it again, or publish it again.",
-                )
-            )
+            gap = f"no {', '.join(f'data_{number:08d}' for number in missing[:5])} ({len(missing)} missing)"
+            found.append(Finding(Code.SHARD_MISSING, bucket, gap, case="gap", count=max(have) + 1))
     return found

@@ -13,8 +13,7 @@ from pathlib import Path
 
 from muvap_assets.codes import Code
 from muvap_assets.columns import INT, TEXT, Column
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.publish import CheckOutcome, read_findings, write_json
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import RawSample
@@ -103,7 +102,7 @@ def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) 
     standing = {row.id for row in rows}
     named = {finding.sample_id for finding in findings}
     missing = [
-        _finding(sample.id, sample.row, Code.ROW_MISSING, "not encoded", "every row of the part")
+        Finding(Code.ROW_MISSING, Place(row=sample.row, sample_id=sample.id), "not encoded")
         for sample in samples
         if sample.id not in standing and sample.id not in named
     ]
@@ -139,19 +138,10 @@ def _read_back(rows: Iterable[StandingRow], store: RowStore) -> Iterable[tuple[s
         path = store.row_path(row.key)
         digest = file_sha256(path) if path.is_file() else "nothing"
         if digest != row.sha256:
-            found, required = f"its file's digest is {digest[:12]}", row.sha256[:12]
-            yield "round_trip", _finding(row.id, row.row, Code.DIGEST_MISMATCH, found, required)
+            place, found = Place(row=row.row, sample_id=row.id), f"its file's digest is {digest[:12]}"
+            yield "round_trip", Finding(Code.DIGEST_MISMATCH, place, found, required=row.sha256[:12])
             continue
         for finding in verify_row_file(path):
             checks = [name for name, codes in _SUBJECTS.items() if finding.code in codes]
-            yield (checks[0] if checks else "round_trip"), _placed(finding, row)
-
-
-def _placed(finding: Finding, row: StandingRow) -> Finding:
-    """A finding about a row's file, told as one about the manifest's row."""
-    return finding.placed(sample_id=row.id, row=row.row, source=None)
-
-
-def _finding(sample_id: str, row: int, code: Code, found: str, required: str) -> Finding:
-    hint = "Materialize it again."
-    return old_finding(code=code, sample_id=sample_id, row=row, found=found, required=required, hint=hint)
+            placed = finding.placed(sample_id=row.id, row=row.row, source=None)
+            yield (checks[0] if checks else "round_trip"), placed

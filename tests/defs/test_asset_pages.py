@@ -544,7 +544,7 @@ def test_recordings_that_changed_since_the_manifest_are_listed_in_the_loudness_r
         assert not check.passed and check.metadata["findings_file"].value == str(file)
         not_run, finding = (record.data for record in check.metadata["findings"].records)
         assert (not_run["code"], finding["code"]) == ("check_not_run", "audio_changed")
-        assert finding["hint"] == "Materialize the manifest again."
+        assert finding["hint"] == Code.AUDIO_CHANGED.hint
         assert finding["found"].endswith(f" ({recording})")  # where it was looked for, which is not in the file
     assert demo.run(asd.LOUDNESS_INDEX, "train").success
     assert file.read_text() == ""

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.codes import Code, Severity
-from muvap_assets.errors import ConfigError
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_field_error, old_finding
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.text_lines import LineTooLong, WholeLines, folded
 
 MAX_FIELD_CHARACTERS = 16_000_000
@@ -60,8 +59,7 @@ def read_lines(
         OSError: the file cannot be read.
     """
     if (encoding := _wide_encoding(path)) is not None:
-        hint = 'Save it again as UTF-8; a spreadsheet\'s "Unicode Text" is UTF-16, which a text editor converts.'
-        findings.append(file_finding(path, Code.ENCODING_INVALID, f"this is {encoding}", "UTF-8", hint))
+        findings.append(Finding(Code.ENCODING_INVALID, path.name, f"this is {encoding}", case="wide"))
         return
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = enumerate(WholeLines(stream, limit or MAX_ROW_CHARACTERS), 1)
@@ -74,20 +72,16 @@ def read_lines(
                 return
             except LineTooLong as error:
                 found = f"line {number + 1} is {error}; nothing after it was read"
-                required = "rows, a line each"
-                findings.append(file_finding(path, Code.FILE_UNREADABLE, found, required, "Is this the manifest?"))
+                findings.append(Finding(Code.FILE_UNREADABLE, path.name, found, case="endless"))
                 return
             except csv.Error as error:
-                found, required = (
-                    f"not a row ({error})",
-                    f"fields separated by {_NAMES[delimiter]}, all of them in one line",
-                )
-                hint = "Look for an unpaired quotation mark."
-                findings.append(file_finding(path, Code.ROW_MALFORMED, found, required, hint, number))
+                place, found = Place(path.name, number), f"not a row ({error})"
+                separator = _NAMES[delimiter]
+                findings.append(Finding(Code.ROW_MALFORMED, place, found, case="quote", separator=separator))
                 continue
             if not line.isascii() and re.search("[\udc80-\udcff]", line):
-                found, hint = "bytes that are not UTF-8", "Save the file again as UTF-8."
-                findings.append(file_finding(path, Code.ENCODING_INVALID, found, "UTF-8", hint, number))
+                place = Place(path.name, number)
+                findings.append(Finding(Code.ENCODING_INVALID, place, "bytes that are not UTF-8"))
             elif line.strip():
                 yield number, fields
 
@@ -122,17 +116,12 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
     """A stable name of a face track, as written less surrounding blanks.
 
     Raises:
-        FieldError: it is empty, too long, or holds control characters.
+        ValidationError: it is empty, too long, or holds control characters.
     """
     text = text.strip()
     if not is_sample_id(text):
-        raise old_field_error(
-            Code.SAMPLE_ID_INVALID,
-            field,
-            found=short(text),
-            required=f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters",
-            hint="Give each face track a stable, unique name.",
-        )
+        place = Place(field=field)
+        raise ValidationError(Finding(Code.SAMPLE_ID_INVALID, place, short(text), longest=MAX_SAMPLE_ID_CHARACTERS))
     return text
 
 
@@ -145,18 +134,12 @@ def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:
     """The exact rate of a track.
 
     Raises:
-        FieldError: it is not a rate.
+        ValidationError: it is not a rate.
     """
     try:
         return _frame_rate(text)
     except ConfigError:
-        raise old_field_error(
-            Code.SOURCE_FPS_INVALID,
-            field,
-            found=short(text),
-            required="the track's own rate, a decimal such as 29.97 or a fraction such as 30000/1001",
-            hint="A frame rate is never assumed: read it from the video the faces were cut from.",
-        ) from None
+        raise ValidationError(Finding(Code.SOURCE_FPS_INVALID, Place(field=field), short(text))) from None
 
 
 @lru_cache(maxsize=1024)
@@ -168,17 +151,12 @@ def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArra
     """uint8 [source_frames] of the ``allowed`` values, and whether some were written as 0.0 and 1.0.
 
     Raises:
-        FieldError: it is not a JSON list of them; the first other entry is named.
+        ValidationError: it is not a JSON list of them; the first other entry is named.
     """
 
     def fail(found: str) -> NoReturn:
-        raise old_field_error(
-            Code.LABELS_INVALID,
-            "labels",
-            found=found,
-            required=f"a JSON list of {' and '.join(map(str, allowed))}, one a face frame",
-            hint="Map other vocabularies before writing the manifest.",
-        )
+        values = " and ".join(map(str, allowed))
+        raise ValidationError(Finding(Code.LABELS_INVALID, Place(field="labels"), found, values=values))
 
     def refuse_constant(name: str) -> NoReturn:
         fail(f"holds {name}")
@@ -206,22 +184,17 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
 
     Args:
         source: the name of the file.
-        ids: row and id of each row, also of rows that have other faults; text that is no id is passed over.
+        ids: row and id of each row, also of rows with which something else is wrong; text that is no id is passed over.
     """
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in ids:
         if is_sample_id(text):
             rows_of[text].append(row)
     findings = [
-        old_finding(
-            code=Code.SAMPLE_ID_DUPLICATE,
-            source=source,
-            row=row,
-            sample_id=sample_id,
-            field="sample_id",
-            found=f"also in row {_others(rows, row)}",
-            required="an id that occurs once",
-            hint="Rename or drop the others.",
+        Finding(
+            Code.SAMPLE_ID_DUPLICATE,
+            Place(source, row, sample_id, "sample_id"),
+            f"also in row {_others(rows, row)}",
         )
         for sample_id, rows in rows_of.items()
         if len(rows) > 1
@@ -231,19 +204,8 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
     for sample_id, rows in rows_of.items():
         first = first_of.setdefault(folded(sample_id), sample_id)
         if first != sample_id:
-            findings.append(
-                old_finding(
-                    code=Code.SAMPLE_ID_ALIKE,
-                    source=source,
-                    row=rows[0],
-                    sample_id=sample_id,
-                    field="sample_id",
-                    found=f"{sample_id!a} differs from {first!a} in row {rows_of[first][0]} only by case or Unicode form",
-                    required="ids that differ in more",
-                    hint="Accepted as two tracks: rename one if they are, drop one if not.",
-                    severity=Severity.WARNING,
-                )
-            )
+            found = f"{sample_id!a} differs from {first!a} in row {rows_of[first][0]} only by case or Unicode form"
+            findings.append(Finding(Code.SAMPLE_ID_ALIKE, Place(source, rows[0], sample_id, "sample_id"), found))
     return frozenset(sample_id for sample_id, rows in rows_of.items() if len(rows) > 1), findings
 
 
@@ -251,21 +213,6 @@ def _others(rows: Sequence[int], row: int) -> str:
     others = [str(other) for other in rows[: _ROWS_SHOWN + 1] if other != row][:_ROWS_SHOWN]
     more = f" and {len(rows) - 1 - len(others)} more" if len(rows) - 1 > len(others) else ""
     return ", ".join(others) + more
-
-
-def file_finding(
-    path: Path,
-    code: Code,
-    found: str,
-    required: str,
-    hint: str,
-    row: int | None = None,
-    severity: Severity = Severity.ERROR,
-) -> Finding:
-    """A finding about a file, or about one line of it."""
-    return old_finding(
-        code=code, source=path.name, row=row, found=found, required=required, hint=hint, severity=severity
-    )
 
 
 def short(text: str) -> str:

@@ -20,8 +20,7 @@ import numpy.typing as npt
 
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.codes import Code
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_finding
+from muvap_assets.findings import Finding, Place
 from muvap_assets.text_lines import LineTooLong, WholeLines
 
 _DECIMAL = re.compile(r"\d{1,9}(\.\d{1,12})?", re.ASCII)
@@ -69,9 +68,10 @@ def read_rttm(path: Path) -> Rttm:
                     turns.setdefault(fields[1], {}).setdefault(fields[7], []).append(turn)
     except (OSError, LineTooLong) as error:
         found = f"it cannot be read ({getattr(error, 'strerror', None) or f'a line of {error}'})"
-        return Rttm({}, frozenset(), (_missing(path, found),))
+        finding = Finding(Code.RTTM_MISSING, path, found).placed(source=path.name)
+        return Rttm({}, frozenset(), (finding,))
     if not turns and not findings:
-        findings.append(_missing(path, "no SPEAKER line"))
+        findings.append(Finding(Code.RTTM_MISSING, path.name, "no SPEAKER line"))
     by_name = {name: {key: tuple(value) for key, value in speakers.items()} for name, speakers in turns.items()}
     return Rttm(by_name, frozenset(broken), tuple(findings))
 
@@ -95,23 +95,6 @@ def _turn(fields: list[str]) -> Turn | None:
 
 
 def _malformed(path: Path, number: int, name: str, line: str) -> Finding:
-    return old_finding(
-        code=Code.RTTM_INVALID,
-        source=path.name,
-        # A line that names no recording may be any one's: a finding about the file as a whole.
-        row=number if name else None,
-        sample_id=name or None,
-        found=f"{line[:80]!r}" if name else f"line {number} is {line[:80]!r}",
-        required="SPEAKER, file, channel, start, duration, two fields, speaker; times as decimals of seconds, zero or more",
-        hint="The recording's labels are not known: correct the line.",
-    )
-
-
-def _missing(path: Path, found: str) -> Finding:
-    return old_finding(
-        code=Code.RTTM_MISSING,
-        source=path.name,
-        found=found,
-        required="an RTTM file with the turns of the corpus",
-        hint="Labels come from it alone: put it there, or correct `rttm`. Nothing was decoded.",
-    )
+    # A line that names no recording may be any one's: a finding about the file as a whole.
+    place = Place(path.name, number, name) if name else Place(path.name)
+    return Finding(Code.RTTM_INVALID, place, f"{line[:80]!r}" if name else f"line {number} is {line[:80]!r}")

@@ -31,7 +31,6 @@ from muvap_assets.asd.corpora.fields import (
     DECIMAL,
     MAX_SAMPLE_ID_CHARACTERS,
     check_ids,
-    file_finding,
     is_no_record,
     parse_frame_rate,
     parse_labels,
@@ -42,9 +41,8 @@ from muvap_assets.asd.corpora.fields import (
 from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
 from muvap_assets.codes import Code, Severity
 from muvap_assets.errors import ValidationError
-from muvap_assets.findings import Finding
-from muvap_assets.legacy import old_field_error
-from muvap_assets.media.sound_files import STREAM_RULE, stream_name
+from muvap_assets.findings import Finding, Place, errors_of
+from muvap_assets.media.sound_files import stream_name
 
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
 _MAX_START_SEC = 10**7
@@ -96,27 +94,12 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
             if row is not None:
                 rows.append(row)
     except OSError as error:
-        findings.append(
-            file_finding(
-                path,
-                Code.FILE_UNREADABLE,
-                f"cannot be read ({error.strerror})",
-                "a readable file",
-                "Check the path.",
-            )
-        )
+        found = f"cannot be read ({error.strerror})"
+        findings.append(Finding(Code.FILE_UNREADABLE, path, found).placed(source=path.name))
     row_count += sum(map(is_no_record, findings))
     repeated, about_ids = check_ids(path.name, ids)
     if not row_count and not findings:
-        findings.append(
-            file_finding(
-                path,
-                Code.MANIFEST_EMPTY,
-                "no rows",
-                "at least one row below the header",
-                "Was the export cut short?",
-            )
-        )
+        findings.append(Finding(Code.MANIFEST_EMPTY, path.name, "no row below the header"))
     ordered = sorted([*findings, *about_ids], key=lambda finding: finding.row or 0)
     return ParsedManifest(
         path.name, tuple(row for row in rows if row.sample_id not in repeated), tuple(ordered), row_count
@@ -131,24 +114,16 @@ def _records(path: Path, findings: list[Finding], ids: list[tuple[int, str]]) ->
             if findings:  # about the header: the line after it is none
                 break
             header = [name.strip() for name in fields]
-            problems = list(_check_header(path, header))
-            findings.extend(problems)
-            if any(problem.severity is Severity.ERROR for problem in problems):
+            about_header = list(_check_header(path, header))
+            findings.extend(about_header)
+            if errors_of(about_header):
                 return
             continue
         record = dict(zip(header, fields, strict=False))
         ids.append((number, record.get("sample_id", "").strip()[: MAX_SAMPLE_ID_CHARACTERS + 1]))
         if len(fields) != len(header):
-            findings.append(
-                file_finding(
-                    path,
-                    Code.ROW_MALFORMED,
-                    f"{len(fields)} fields",
-                    f"{len(header)} as the header has",
-                    "Fields are separated by one tab; quote a field that holds one.",
-                    number,
-                )
-            )
+            place, found = Place(path.name, number), f"{len(fields)} fields"
+            findings.append(Finding(Code.ROW_MALFORMED, place, found, count=len(header)))
         else:
             yield number, record
     if header is None:
@@ -156,59 +131,42 @@ def _records(path: Path, findings: list[Finding], ids: list[tuple[int, str]]) ->
 
 
 def _check_header(path: Path, header: list[str]) -> Iterator[Finding]:
-    known = (*MANIFEST_COLUMNS, *OPTIONAL_COLUMNS)
+    known, place = (*MANIFEST_COLUMNS, *OPTIONAL_COLUMNS), Place(path.name, 1)
     if len(header) > MAX_COLUMNS:
-        yield file_finding(
-            path,
-            Code.ROW_MALFORMED,
-            f"{len(header)} columns",
-            f"at most {MAX_COLUMNS}",
-            "The first line names the columns: is this a canonical TSV?",
-            1,
-        )
+        yield Finding(Code.ROW_MALFORMED, place, f"{len(header)} columns", case="header", count=MAX_COLUMNS)
         return
     missing = [name for name in MANIFEST_COLUMNS if name not in header]
     if missing:
-        yield _missing_columns(path, header, missing)
+        yield _missing_columns(place, header, missing)
     for name, count in Counter(header).items():
         # Where columns are missing the line may be none of names at all, and whatever else is odd about it means nothing.
         if count > 1 and (name in known or not missing):
-            yield file_finding(
-                path,
-                Code.COLUMN_DUPLICATE,
-                f"column {short(name)} occurs {'twice' if count == 2 else f'{count} times'}",
-                "each column once",
-                "Remove one.",
-                1,
-            )
+            found = f"column {short(name)} occurs {'twice' if count == 2 else f'{count} times'}"
+            yield Finding(Code.COLUMN_DUPLICATE, place, found)
         if name not in known and not missing:
             near = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else "Its values go nowhere."
-            yield file_finding(
-                path,
+            yield Finding(
                 Code.COLUMN_UNKNOWN,
+                place,
                 f"column {short(name)} is not read",
-                f"one of {', '.join(known)}",
-                hint,
-                1,
-                Severity.WARNING,
+                case="misspelt" if near else "",
+                severity=Severity.WARNING,
+                columns=", ".join(known),
+                near="".join(map(repr, near)),
             )
 
 
-def _missing_columns(path: Path, header: list[str], missing: list[str]) -> Finding:
+def _missing_columns(place: Place, header: list[str], missing: list[str]) -> Finding:
     more = f", and {len(header) - _NAMES_SHOWN} more" if len(header) > _NAMES_SHOWN else ""
     found = f"no column {', '.join(map(repr, missing))} in [{', '.join(map(short, header[:_NAMES_SHOWN]))}{more}]"
-    hint = f"Add {'it' if len(missing) == 1 else 'them'}; a header line of column names is needed, separated by tabs."
-    separator = max(";,", key=header[0].count)
+    columns, separator = ", ".join(MANIFEST_COLUMNS), max(";,", key=header[0].count)
     if len(header) == 1 and separator in header[0]:
-        found, hint = (
-            f"one column {short(header[0])}, separated by {separator!r}",
-            "Save the file again, separated by tabs.",
-        )
-    elif misspelt := list(_misspelt(header, missing)):
-        hint = f"Did you mean {', '.join(misspelt)}?"
-    required = f"the columns {', '.join(MANIFEST_COLUMNS)}"
-    return file_finding(path, Code.COLUMN_MISSING, found, required, hint, 1)
+        found = f"one column {short(header[0])}, separated by {separator!r}"
+        return Finding(Code.COLUMN_MISSING, place, found, case="separator", columns=columns)
+    if misspelt := list(_misspelt(header, missing)):
+        near = ", ".join(misspelt)
+        return Finding(Code.COLUMN_MISSING, place, found, case="misspelt", columns=columns, near=near)
+    return Finding(Code.COLUMN_MISSING, place, found, columns=columns)
 
 
 def _misspelt(header: list[str], missing: list[str]) -> Iterator[str]:
@@ -223,43 +181,25 @@ def _parse_row(source: str, number: int, record: Mapping[str, str], findings: li
     values: dict[str, Any] = {}
     sample_id = CONTROL_CHARACTER.sub("?", record["sample_id"].strip())[:MAX_SAMPLE_ID_CHARACTERS] or None
     broken = False
-
-    def report(error: ValidationError, severity: Severity = Severity.ERROR) -> None:
-        findings.append(error.finding.placed(source=source, row=number, sample_id=sample_id, severity=severity))
-
     for field, parse in _PARSERS.items():
         try:
             values[field] = parse(record.get(field, ""), record)
         except ValidationError as error:
-            report(error)
+            findings.append(error.finding.placed(source=source, row=number, sample_id=sample_id))
             broken = True
     if broken:
         return None
     labels, were_floats = values.pop("labels")
     if were_floats:
-        report(
-            old_field_error(
-                Code.LABELS_FLOAT,
-                "labels",
-                found="written as 0.0 and 1.0",
-                required="0 and 1",
-                hint="Accepted; write integers to silence this.",
-            ),
-            Severity.WARNING,
-        )
+        place = Place(source, number, sample_id, "labels")
+        findings.append(Finding(Code.LABELS_FLOAT, place, "written as 0.0 and 1.0"))
     return ClipRow(row=number, labels=labels, start_sec_text=record.get("start_sec", "").strip(), **values)
 
 
 def _path(field: str, text: str) -> str:
     text = text.strip()
     if not text or CONTROL_CHARACTER.search(text):
-        raise old_field_error(
-            Code.PATH_INVALID,
-            field,
-            found=short(text),
-            required="a path, absolute or relative to the manifest",
-            hint="Fill the field.",
-        )
+        raise ValidationError(Finding(Code.PATH_INVALID, Place(field=field), short(text)))
     return text
 
 
@@ -269,26 +209,15 @@ def _start_sec(text: str, record: Mapping[str, str]) -> Fraction | None:
         return None
     value = Fraction(text) if DECIMAL.fullmatch(text) or _FRACTION.fullmatch(text) else None
     if value is None or value > _MAX_START_SEC:
-        raise old_field_error(
-            Code.START_SEC_INVALID,
-            "start_sec",
-            found=short(text),
-            required="seconds from the recording's start, zero or more, a decimal or a fraction",
-            hint="Leave it empty only where the audio is cut to the clip.",
-        )
+        raise ValidationError(Finding(Code.START_SEC_INVALID, Place(field="start_sec"), short(text)))
     return value
 
 
 def _visual_kind(text: str, record: Mapping[str, str]) -> VisualKind:
     text = text.strip() or str(VisualKind.NPY)
     if text not in set(VisualKind):
-        raise old_field_error(
-            Code.VISUAL_KIND_INVALID,
-            "visual_kind",
-            found=short(text),
-            required=f"one of {', '.join(VisualKind)}",
-            hint="Leave it empty for NumPy arrays.",
-        )
+        place, kinds = Place(field="visual_kind"), ", ".join(VisualKind)
+        raise ValidationError(Finding(Code.VISUAL_KIND_INVALID, place, short(text), kinds=kinds))
     return VisualKind(text)
 
 
@@ -306,13 +235,7 @@ def _boxes(text: str, record: Mapping[str, str]) -> TrackBoxes | None:
 def _whole(field: str, text: str) -> int:
     text = text.strip()
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise old_field_error(
-            Code.BOX_INVALID,
-            field,
-            found=short(text),
-            required="a whole number, zero or more",
-            hint="Rows of kind video_boxes need boxes_path, face_id and first_frame.",
-        )
+        raise ValidationError(Finding(Code.BOX_INVALID, Place(field=field), short(text), case="number"))
     return int(text)
 
 
@@ -326,14 +249,8 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     if not text and not _is_array(record):
         return None
     if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= MAX_AUDIO_RATE_HZ:
-        raise old_field_error(
-            Code.AUDIO_RATE_INVALID,
-            "audio_sample_rate",
-            found=short(text),
-            required=f"whole samples a second, 1 to {MAX_AUDIO_RATE_HZ}",
-            hint="A .npy waveform does not say its own rate: give it in this column, or for all rows by the option "
-            "audio_sample_rate.",
-        )
+        place = Place(field="audio_sample_rate")
+        raise ValidationError(Finding(Code.AUDIO_RATE_INVALID, place, short(text), least=1, largest=MAX_AUDIO_RATE_HZ))
     return int(text)
 
 
@@ -342,13 +259,7 @@ def _audio_stream(text: str, record: Mapping[str, str]) -> str | None:
         return None
     name = stream_name(text)
     if name is None:
-        raise old_field_error(
-            Code.AUDIO_STREAM,
-            "audio_stream",
-            found=short(text),
-            required=STREAM_RULE,
-            hint="Leave it empty for the stream flagged default, else the first.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_STREAM, Place(field="audio_stream"), short(text)))
     return name
 
 
@@ -357,26 +268,14 @@ def _audio_channel(text: str, record: Mapping[str, str]) -> int | None:
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise old_field_error(
-            Code.AUDIO_CHANNELS,
-            "audio_channel",
-            found=short(text),
-            required="the number of a channel, from 0",
-            hint="Leave it empty for the mean of all channels.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_CHANNELS, Place(field="audio_channel"), short(text), case="field"))
     return int(text)
 
 
 def _labels_known(text: str) -> bool:
     values = {"": True, "true": True, "false": False}
     if text.strip().lower() not in values:
-        raise old_field_error(
-            Code.LABELS_KNOWN_INVALID,
-            "labels_known",
-            found=short(text),
-            required="true or false",
-            hint="false where the labels are filler, as in a test split; leave it empty for true.",
-        )
+        raise ValidationError(Finding(Code.LABELS_KNOWN_INVALID, Place(field="labels_known"), short(text)))
     return values[text.strip().lower()]
 
 

@@ -46,7 +46,7 @@ class WrittenRecording:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArrayPlace:
     """An ``audio.npy`` and where its data begins."""
 
     path: Path
@@ -62,7 +62,7 @@ def group_by_recording(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
     return sorted(ordered, key=lambda group: -group[0].clip.recording_samples)
 
 
-def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Path) -> WrittenRecording:
+def write_recording(clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace], root: Path) -> WrittenRecording:
     """Decode one recording as far as its last clip needs and write every clip's audio.
 
     Args:
@@ -115,7 +115,7 @@ def _scatter(spans: list[_Span], blocks: Iterable[npt.NDArray[np.float32]]) -> i
 class _Span:
     """One clip while its recording streams by."""
 
-    def __init__(self, placed: Placed, place: Place) -> None:
+    def __init__(self, placed: Placed, place: ArrayPlace) -> None:
         self.start = placed.clip.start_sample
         self.stop = self.start + placed.clip.audio_samples
         self._placed, self._place = placed, place

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.contract import Clip, VisualKind
-from muvap_assets.asd.packs.audio_writer import Place, WrittenAudio
+from muvap_assets.asd.packs.audio_writer import ArrayPlace, WrittenAudio
 from muvap_assets.asd.packs.face_writer import BLOCK_BYTES, frames_per_block, open_faces, read_pieces
 from muvap_assets.asd.packs.layout import AUDIO_DTYPE, AUDIO_FILE, FACES_FILE, shard_name
 from muvap_assets.asd.packs.origins import (
@@ -225,7 +225,7 @@ class TrackCopier:
         finally:
             self._buffers.put(buffer)
 
-    def copy(self, found: FoundTrack, faces: Place | None, audio: Place | None) -> CopiedTrack:
+    def copy(self, found: FoundTrack, faces: ArrayPlace | None, audio: ArrayPlace | None) -> CopiedTrack:
         """Copy what was found of one track into the preallocated arrays of its shard; ``None`` is shared, and there.
 
         Raises:
@@ -238,7 +238,7 @@ class TrackCopier:
             self._buffers.put(buffer)
 
     def _copy_faces(
-        self, found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.uint8]
+        self, found: FoundTrack, target: ArrayPlace | None, buffer: npt.NDArray[np.uint8]
     ) -> tuple[int, str] | None:
         if found.faces is None:
             return None
@@ -266,7 +266,7 @@ class TrackCopier:
             return None
 
 
-def _copy_audio(found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.uint8]) -> WrittenAudio | None:
+def _copy_audio(found: FoundTrack, target: ArrayPlace | None, buffer: npt.NDArray[np.uint8]) -> WrittenAudio | None:
     span = found.audio
     if span is None:
         return None

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
-from muvap_assets.asd.packs.audio_writer import Place
+from muvap_assets.asd.packs.audio_writer import ArrayPlace
 from muvap_assets.asd.packs.face_writer import of_faces, wrong_shape
 from muvap_assets.asd.packs.origins import boxes_content, faces_origin, files_state
 from muvap_assets.asd.packs.plan import Placed
@@ -65,7 +65,7 @@ def group_by_video(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
     return sorted(ordered, key=lambda group: -max(_stop(placed.clip) for placed in group))
 
 
-def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Path) -> WrittenVideo:
+def write_video(clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace], root: Path) -> WrittenVideo:
     """Decode one video as far as its last clip needs and write every clip's faces.
 
     Args:
@@ -195,7 +195,7 @@ class _Track:
 
 
 def _open_tracks(
-    clips: tuple[Placed, ...], places: Mapping[int, Place], listings: Mapping[str, BoxListing], stack: ExitStack
+    clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace], listings: Mapping[str, BoxListing], stack: ExitStack
 ) -> list[_Track]:
     descriptors: dict[int, int] = {}
     tracks = []

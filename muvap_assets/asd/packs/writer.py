@@ -22,7 +22,7 @@ import numpy as np
 from muvap_assets.asd.contract import Clip, VisualKind
 from muvap_assets.asd.packs.arrays import ShardFiles, create_arrays
 from muvap_assets.asd.packs.audio_writer import (
-    Place,
+    ArrayPlace,
     WrittenAudio,
     WrittenRecording,
     group_by_recording,
@@ -318,7 +318,7 @@ def _take_over(work: _Work, shard: int, copier: TrackCopier, content: _Content) 
 
 
 def _face_jobs(
-    work: _Work, samples: Sequence[Placed], faces: Mapping[int, Place], content: _Content
+    work: _Work, samples: Sequence[Placed], faces: Mapping[int, ArrayPlace], content: _Content
 ) -> Iterator[Callable[[], WrittenBlock]]:
     writer = BlockWriter(work.face_shape, work.workers)
     for placed in samples:
