@@ -18,8 +18,8 @@ from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT as ASD_LOCATION_D
 from muvap_assets.asd.manifest_files import MANIFEST_SCHEMA
 from muvap_assets.asd.packs import layout as pack
 from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
 from muvap_assets.layout import Layout
-from muvap_assets.legacy import old_finding
 from muvap_assets.media.npy import read_npy_header
 from muvap_assets.publish import content_version
 from muvap_assets.ref2va import index_rows, manifest_files, records
@@ -100,7 +100,7 @@ def test_the_keys_of_a_pack_header_are_those_that_are_written_and_their_promised
 
 
 def test_the_keys_of_findings_rows_and_shard_metadata_are_those_of_the_code():
-    finding = old_finding(code=Code.ROW_MISSING, found="", required="", hint="")
+    finding = Finding(Code.ROW_MISSING, None, "")
     (findings,) = [table for table in tables(PAGE, "Below a data root") if table[0][0] == "key"]
     assert [code(row[0]) for row in findings[1:]] == list(finding.to_dict())
     assert [row["key"] for row in the_table("Keys of rows.json")] == [field.name for field in fields(StandingRow)]

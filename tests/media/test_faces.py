@@ -14,7 +14,6 @@ import pytest
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
-from muvap_assets.legacy import BACKSLASH_HINT
 from muvap_assets.media.faces import (
     decode_jpeg_gray,
     list_frames,
@@ -175,7 +174,7 @@ def test_everything_wrong_with_a_folder_is_found_at_once(tmp_path):
     (folder / "6.jpg").mkdir()
     (folder / "7.jpg").symlink_to("nowhere.jpg")
     (folder / ".DS_Store").write_bytes(b"ignored")
-    errors = {error.code: error.found for error in list_frames(folder).errors}
+    errors = {error.code: error.found for error in list_frames(folder).findings}
     assert errors[Code.FRAME_NAME_DUPLICATE] == "'1.0.jpg', '1.00.jpg'"
     assert errors[Code.FRAME_FILE_EMPTY] == "'5.jpg'"
     invalid = errors.pop(Code.FRAME_NAME_INVALID)
@@ -192,24 +191,25 @@ def test_what_a_system_puts_into_every_folder_is_passed_over(tmp_path):
     assert list_frames(frames) == before
     assert before.names == ("1.jpg", "2.jpg") and not before.errors
     (frames / "thumbs.txt").touch()
-    assert [error.code for error in list_frames(frames).errors] == [Code.FRAME_NAME_INVALID]
+    assert [error.code for error in list_frames(frames).findings] == [Code.FRAME_NAME_INVALID]
 
 
 def test_pictures_of_another_format_are_told_to_be_converted_and_nothing_else(tmp_path):
-    (error,) = list_frames(folder_of(tmp_path / "a", "00000.png", "00001.PNG")).errors
+    (error,) = list_frames(folder_of(tmp_path / "a", "00000.png", "00001.PNG")).findings
     assert error.code is Code.FRAME_NAME_INVALID
     assert error.hint == "PNG: only JPEG crops are read; convert them, or stack them into one .npy."
-    (error,) = list_frames(folder_of(tmp_path / "b", "1.jpg", "2.webp", "notes.txt")).errors
+    (error,) = list_frames(folder_of(tmp_path / "b", "1.jpg", "2.webp", "notes.txt")).findings
     assert error.hint.startswith("WEBP: only JPEG crops are read")
     assert "move everything else out" in error.hint
 
 
 def test_a_path_of_windows_is_told_what_to_write(tmp_path):
     path = tmp_path / "media\\clip"
-    (error,) = list_frames(path).errors
-    assert error.hint == BACKSLASH_HINT
-    with pytest.raises(ValidationError, match="Write / for"):
+    (finding,) = list_frames(path).findings
+    with pytest.raises(ValidationError) as error:
         open_npy_faces(path)
+    for each in (finding, error.value.finding):
+        assert each.of_file("media\\clip").hint.endswith("Write / for \\ in paths.")
 
 
 def test_a_folder_without_frames_a_missing_one_and_a_file_are_told_apart(tmp_path):
@@ -220,7 +220,7 @@ def test_a_folder_without_frames_a_missing_one_and_a_file_are_told_apart(tmp_pat
         (tmp_path / "file", Code.FACES_UNREADABLE),
     ):
         listing = list_frames(path)
-        assert (listing.names, [error.code for error in listing.errors]) == ((), [code])
+        assert (listing.names, [error.code for error in listing.findings]) == ((), [code])
         assert str(path) in str(listing.errors[0])
 
 

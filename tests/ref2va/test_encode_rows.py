@@ -17,8 +17,9 @@ import pytest
 from encoder_rows import FakeEncoder, audio, frames, image, row, tree, video
 
 from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.layout import Layout
-from muvap_assets.legacy import old_error
 from muvap_assets.progress import no_progress
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format, Geometry, Size
 from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
@@ -230,13 +231,7 @@ def test_a_failed_row_is_not_encoded_any_further(store):
 def test_media_that_breaks_while_it_is_decoded_rejects_its_row_alone(store):
     def torn():
         yield frames(11, 5, Size(128, 64))
-        raise old_error(
-            Code.FILE_UNREADABLE,
-            "a.mp4",
-            found="packet 7 is torn",
-            required="a whole file",
-            hint="Copy it.",
-        )
+        raise ValidationError(Finding(Code.FILE_UNREADABLE, Path("a.mp4"), "packet 7 is torn"))
 
     rows = three_rows()
     rows[0] = replace(rows[0], target_frames=torn)
@@ -302,9 +297,9 @@ def test_the_limit_of_the_dataset_is_the_one_that_rows_are_encoded_under(tmp_pat
 
 
 def test_findings_survive_a_process_pool():
-    error = old_error(Code.DEVICE_MEMORY, "row a", found="f", required="r", hint="h")
+    error = ValidationError(Finding(Code.DEVICE_MEMORY, Place(sample_id="a"), "out of memory"))
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.code) == (str(error), error.code)
+    assert (str(again), again.findings) == (str(error), error.findings)
 
 
 def test_progress_names_stage_and_row_and_counts_to_the_end(store):

@@ -19,7 +19,7 @@ from PIL import Image, ImageCms
 
 from muvap_assets.codes import Code, Severity
 from muvap_assets.errors import FormatError, ValidationError
-from muvap_assets.legacy import old_error
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ReferenceGeometry, Size, TokenPlan
@@ -43,7 +43,7 @@ class OneTokenACharacter:
     def plan_tokens(self, caption, references):
         self.seen.append(references)
         if "<|image_pad|>" in caption:
-            raise old_error(Code.VALUE_INVALID, "caption", found="a", required="b", hint="c")
+            raise ValidationError(Finding(Code.VALUE_INVALID, Place(field="caption"), "a", required="b"))
         return TokenPlan(len(caption), tuple(10 * reference.frames for reference in references))
 
 
