@@ -225,9 +225,7 @@ class Code(StrEnum):
         "A file of the folder is not named by a number, or is no JPEG.",
         "a folder of JPEG crops named by number, such as 12.48.jpg, one a frame",
         "Name each crop by its time or number, and move everything else out of the folder.",
-        Case("pictures", hint="{kinds}: only JPEG crops are read; convert them, or stack them into one .npy."),
-        Case("mixed", hint="{kinds}: only JPEG crops are read; convert them, or stack them into one .npy. Name each crop by its "
-            "time or number, and move everything else out of the folder."))
+        Case("pictures", hint="{kinds}: only JPEG crops are read; convert them, or stack them into one .npy."))
     FRAME_NAME_DUPLICATE = ("frame_name_duplicate", ERROR,
         "Two names are one number, `1.0.jpg` and `1.00.jpg`.",
         "a folder of JPEG crops named by number, one a frame",
@@ -341,7 +339,7 @@ class Code(StrEnum):
     LOADER_FORMAT = ("loader_format", ERROR,
         "The loader CSV is no loader CSV.",
         "the loader CSV: entity id, number of frames, fps and labels, separated by tabs, without a header",
-        "{tools} write it as csv/<split>_loader.csv; give this file as `original`.")
+        "{tools} write it as `csv/<split>_loader.csv`; give this file as `original`.")
     ORIGINAL_FORMAT = ("original_format", ERROR,
         "Annotations, ground truth or predictions lack columns, or hold no rows.",
         "the 8 columns {columns}, or these and label_id, instance_id, separated by commas{scores}",
@@ -677,7 +675,8 @@ class Code(StrEnum):
     DECODE_FAILED = ("decode_failed", WARNING,
         "The VAEs could not decode the row.",
         "a row that decodes to what was encoded",
-        "Read the message; encode the row again.")
+        "Encode the row again.",
+        Case("shape", "{required}"))
 
     # Published artifacts
     ARTIFACT_INVALID = ("artifact_invalid", ERROR,

@@ -21,7 +21,7 @@ def judged(tmp_path, monkeypatch, capsys):
         monkeypatch.setattr(sys, "argv", ["run", *arguments])
         with pytest.raises(SystemExit) as ended:
             run.main()
-        return ended.value.finding.code, *capsys.readouterr()
+        return ended.value.code, *capsys.readouterr()
 
     return judge
 

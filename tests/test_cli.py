@@ -88,7 +88,7 @@ def test_pack_takes_the_rate_of_arrays_whose_rows_give_none(corpus, tmp_path):
     manifest = corpus.write()
     refused = muvap("validate", manifest)
     assert refused.returncode == 1
-    assert "option audio_sample_rate" in refused.stdout
+    assert "option `audio_sample_rate`" in refused.stdout
     assert muvap("validate", manifest, "--audio-sample-rate", "8000").returncode == 0
     done = muvap("pack", manifest, "-o", tmp_path / "out", "--audio-sample-rate", "8000")
     assert done.returncode == 0, done.stderr

@@ -250,8 +250,9 @@ def _wrong_names(code: Code, folder: Path, names: Sequence[str]) -> Finding:
     pictures = [match[1].upper() for name in names if (match := _OTHER_PICTURE.search(name))]
     if code is not Code.FRAME_NAME_INVALID or not pictures:
         return Finding(code, folder, _shown(names))
-    case, kinds = "pictures" if len(pictures) == len(names) else "mixed", " and ".join(sorted(set(pictures)))
-    return Finding(code, folder, _shown(names), case=case, kinds=kinds)
+    kinds = " and ".join(sorted(set(pictures)))
+    finding = Finding(code, folder, _shown(names), case="pictures", kinds=kinds)
+    return finding if len(pictures) == len(names) else finding.advised(code.hint)
 
 
 def _shown(names: Sequence[str]) -> str:

@@ -292,14 +292,14 @@ def _power(values: npt.NDArray[np.float32]) -> float:
 
 def _db(signal: float, error: float) -> float:
     if not math.isfinite(error):
-        raise _unlike("values that are not finite", "latents")
+        raise _unlike("values that are not finite", "finite values throughout")
     return min(MAX_DB, 10 * math.log10(signal / error)) if error else MAX_DB
 
 
 def _require_shape(what: str, decoded: Decoded, required: tuple[int, ...]) -> None:
     if decoded.shape != required:
-        raise _unlike(f"{what} {list(decoded.shape)}", f"a target of {list(required)}")
+        raise _unlike(f"{what} {list(decoded.shape)}", f"{list(required)}, as the target")
 
 
 def _unlike(found: str, required: str) -> ValidationError:
-    return ValidationError(Finding(Code.DECODE_FAILED, None, f"{found}, of {required}"))
+    return ValidationError(Finding(Code.DECODE_FAILED, "decoded", found, case="shape", required=required))

@@ -160,6 +160,8 @@ class _Run:
 
     def of_row(self, row: RowInput, finding: Finding) -> Finding:
         """A finding about a row or its file, told as one about the manifest's row."""
+        if finding.path is not None:  # a file is named without its folder: findings of a part are published
+            finding = finding.of_file(Path(finding.path).name)
         return finding.placed(row=row.row, sample_id=row.sample_id, source=self.options.source)
 
     def report_progress(self, stage: Stage, row: RowInput) -> None:

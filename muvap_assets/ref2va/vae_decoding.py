@@ -110,5 +110,5 @@ def _pixels(normalized: torch.Tensor) -> Decoded:
 
 
 def _undecodable(where: str, latents: npt.NDArray[np.float32], required: str) -> ValidationError:
-    found = f"latents {list(latents.shape)}, required are {required}"
-    return ValidationError(Finding(Code.DECODE_FAILED, Place(field=where), found))
+    place, found = Place(field=where), f"latents {list(latents.shape)}"
+    return ValidationError(Finding(Code.DECODE_FAILED, place, found, case="shape", required=required))

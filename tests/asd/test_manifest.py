@@ -91,7 +91,7 @@ def test_a24_a_whole_recording_without_start_sec_is_rejected_with_both_durations
             Code.AUDIO_SHORT,
             "wrong: 29.97 or 30000/1001 would fit exactly.",
         ),
-        ("12.5", 14_000, Code.AUDIO_SHORT, "Raise max_missing_audio_share or drop the row."),
+        ("12.5", 14_000, Code.AUDIO_SHORT, "Raise `max_missing_audio_share` or drop the row."),
     ],
 )
 def test_a_rate_that_is_wrong_is_said_with_the_one_at_which_faces_and_audio_are_of_one_length(
@@ -106,7 +106,7 @@ def test_a_rate_that_is_wrong_is_said_with_the_one_at_which_faces_and_audio_are_
 def test_no_other_rate_is_offered_where_a_start_is_given(corpus):
     corpus.row("a", source_fps="12.5", start_sec="0")
     (finding,) = check(corpus).findings
-    assert finding.hint == "Raise max_missing_audio_share or drop the row."
+    assert finding.hint == "Raise `max_missing_audio_share` or drop the row."
 
 
 @pytest.mark.parametrize(("samples", "accepted"), [(16_000 + 640 + 320, True), (16_000 + 640 + 321, False)])

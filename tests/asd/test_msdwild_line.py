@@ -242,7 +242,7 @@ def test_a49_sound_is_placed_against_the_first_frame_and_its_offset_told(
     report = manifest(mini, window_sec=2, overlap_sec=0, max_missing_audio_share=0.3)
     offset = next(v for v in report.findings if v.code is Code.AUDIO_OFFSET)
     assert offset.severity is Severity.WARNING
-    direction, told = ("after", "silence was put") if shift > 0 else ("before", "what is earlier was cut off")
+    direction, told = ("after", "silence was put") if shift > 0 else ("before", "its start was cut off")
     # the encoder's priming belongs to the sound: it is decoded, and lies where its timestamps say
     assert f"s {direction} its first frame" in offset.found
     assert told in offset.hint

@@ -217,7 +217,7 @@ def test_a_rate_for_all_rows_is_that_of_arrays_whose_row_gives_none(tmp_path):
     }
     (refused,) = read_tsv(path).findings
     assert (refused.sample_id, refused.code) == ("none", Code.AUDIO_RATE_INVALID)
-    assert "option audio_sample_rate" in refused.message()
+    assert "option `audio_sample_rate`" in refused.message()
 
 
 def test_a_rate_for_all_rows_needs_no_column(tmp_path):

@@ -41,15 +41,14 @@ def codes_of(section: str) -> Sequence[Code]:
 
 
 def table_row(code: Code) -> str:
-    """The line of a code; a fact that a text takes is named in capitals."""
+    """The line of a code, with what to do in each case; a fact that a text takes is named in capitals."""
     weight = "either" if len(code.severities) > 1 else str(code.severities[0])
     hints = dict.fromkeys(code.case(name).hint for name in ("", *(case.name for case in code.cases)))
-    return f"| `{code}` | {weight} | {code.causes} | {' '.join(_without_facts(hint) for hint in hints)} |"
+    return f"| `{code}` | {weight} | {code.causes} | {'<br>'.join(_without_facts(hint) for hint in hints)} |"
 
 
 def _without_facts(text: str) -> str:
-    ended = re.sub(r"(?<=\.)( ?\{\w+\})+$", "", text)  # sentences that are only sometimes said
-    return re.sub(r"\{(\w+)\}", lambda match: match[1].upper(), ended).replace("|", r"\|")
+    return re.sub(r"\{(\w+)\}", lambda match: match[1].upper(), text).replace("|", r"\|")
 
 
 def printed(finding: Finding) -> str:

@@ -189,7 +189,7 @@ def test_what_a_system_puts_into_every_folder_is_passed_over(tmp_path):
         (frames / name).write_bytes(b"not a picture")
     (frames / "@eaDir").mkdir()
     assert list_frames(frames) == before
-    assert before.names == ("1.jpg", "2.jpg") and not before.errors
+    assert before.names == ("1.jpg", "2.jpg") and not before.findings
     (frames / "thumbs.txt").touch()
     assert [error.code for error in list_frames(frames).findings] == [Code.FRAME_NAME_INVALID]
 
@@ -221,7 +221,7 @@ def test_a_folder_without_frames_a_missing_one_and_a_file_are_told_apart(tmp_pat
     ):
         listing = list_frames(path)
         assert (listing.names, [error.code for error in listing.findings]) == ((), [code])
-        assert str(path) in str(listing.errors[0])
+        assert str(path) in listing.findings[0].message()
 
 
 def test_a_hole_in_the_time_stamps_is_named():

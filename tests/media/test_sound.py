@@ -233,7 +233,7 @@ def refused_by_both(path: Path) -> str:
         with pytest.raises(ValidationError) as caught:
             read(path)
         errors.append(caught.value)
-    assert [error.code for error in errors] == [Code.AUDIO_UNREADABLE] * 2
+    assert [error.finding.code for error in errors] == [Code.AUDIO_UNREADABLE] * 2
     assert str(errors[0]) == str(errors[1])
     return str(errors[0])
 

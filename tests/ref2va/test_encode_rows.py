@@ -217,7 +217,8 @@ def test_a_row_that_turns_nan_is_rejected_by_name_and_the_others_are_kept(store)
     assert finding.code is Code.TENSOR_NON_FINITE
     assert finding.message() == (
         "train.jsonl row 1 (b): vae_latent: 1 of 5,376 values are not finite (0.02%) in stage target_video; required: "
-        "finite values throughout. Look at the row's media, and at the checkpoint if it happens to other rows."
+        "finite values throughout. Encode the row again; if it recurs, look at its media, and at the checkpoint if it happens "
+        "to other rows."
     )
     assert made(store, [three_rows()[1]]).keys() >= {Stage.TARGET_VIDEO}, "nothing of it that is wrong was kept"
 
@@ -238,7 +239,7 @@ def test_media_that_breaks_while_it_is_decoded_rejects_its_row_alone(store):
     report = encode_rows(rows, FakeEncoder(), store)
     assert [each.sample_id for each in report.rows] == ["b", "c"]
     (finding,) = report.findings
-    assert (finding.code, finding.sample_id, finding.field) == (Code.FILE_UNREADABLE, "a", "a.mp4")
+    assert (finding.code, finding.sample_id, finding.found) == (Code.FILE_UNREADABLE, "a", "a.mp4: packet 7 is torn")
 
 
 def test_an_unexpected_error_of_a_library_rejects_its_row_alone(store):

@@ -293,7 +293,7 @@ def test_out_of_device_memory_names_the_row_its_length_and_what_to_change(tiny_e
 
         monkeypatch.setattr(loaded.model, "_encode_clip", full)
         with pytest.raises(
-            ValidationError, match=r"row clip_0017.*52717 rows.*128x64 with 22 frames.*smaller canvas"
+            ValidationError, match=r"clip_0017.*52717 rows.*128x64 with 22 frames.*smaller canvas"
         ) as info:
             loaded.encode(
                 Stage.TARGET_VIDEO, one, stage_media(Stage.TARGET_VIDEO, one, tiny_encoder.conditioner_frames), 52_717

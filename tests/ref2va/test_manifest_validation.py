@@ -382,7 +382,7 @@ def test_a_short_target_is_told_what_became_of_its_frames(folder, fps, made, lon
     seconds = float(101 / fps)
     assert f"101 source frames at {float(fps):.3f} fps, {seconds:.3f} s, make {made} frames at 24 fps" in message
     assert f"the longest valid count is {longest}" in message
-    assert "at least the 158 frames of its geometry" in message
+    assert "at least 158 frames at 24 fps" in message
 
 
 def test_130_frames_are_refused_and_not_snapped(folder):  # acceptance 4

@@ -230,13 +230,16 @@ def test_one_wrong_thing_is_one_finding_in_its_place(folder, name):
     assert manifest.rows_total == 1
     message = manifest.findings[0].message()
     assert message.startswith("train.jsonl row 1")
-    assert str(folder.parent) not in message
+    published = str(manifest.findings[0].to_dict())
+    assert str(folder.parent) not in published  # the message names the file as it was resolved, too
+    if code in ("media_missing", "path_outside") and "/etc" not in message:
+        assert f"({folder.parent}" in message
 
 
 def test_a_path_of_windows_is_told_what_to_write(folder):
     for path in ("media\\plain.mp4", "C:\\data\\plain.mp4"):
         (finding,) = of_row(folder, raw_row(target={"video": path})).findings
-        assert (str(finding.code), finding.hint) == ("media_missing", "Write / for \\ in paths.")
+        assert (str(finding.code), finding.hint.endswith(" Write / for \\ in paths.")) == ("media_missing", True)
 
 
 def test_all_of_them_are_reported_at_once(folder):  # acceptance 9
@@ -356,7 +359,7 @@ def test_ids_that_differ_only_by_outer_blanks_are_the_same_id(folder):
 def test_ids_given_twice_name_both_rows(folder):  # B22
     manifest = write_rows(folder / "train.jsonl", [raw_row("a"), raw_row("b"), raw_row("a")])
     (finding,) = read_raw_manifest(manifest, DatasetOptions()).findings
-    assert (str(finding.code), finding.row, finding.found) == ("sample_id_duplicate", 3, "row 1 has it too")
+    assert (str(finding.code), finding.row, finding.found) == ("sample_id_duplicate", 3, "also in row 1")
 
 
 def test_ids_that_differ_only_by_case_or_unicode_form_are_warnings(folder):

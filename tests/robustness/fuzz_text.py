@@ -172,7 +172,7 @@ def _boxes(folder: Path) -> Prepared:
         listing = read_face_boxes(path)
         for face in np.unique(listing.boxes.face_ids).tolist():
             listing.boxes.window(face, 0, 6)
-        return check_findings([error.finding.placed(source=path.name) for error in listing.errors])
+        return check_findings([finding.placed(source=path.name) for finding in listing.findings])
 
     return _table_target(path, text, ",", run, folder)
 

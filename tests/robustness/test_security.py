@@ -322,7 +322,7 @@ _READERS = {
 def measured(reader: str, path: Path, seconds: float = 60) -> tuple[float, list[str]]:
     """MiB that reading took beyond what its modules do, in a process of its own, and what it told."""
     imports, call = _READERS[reader]
-    code = _MEASURED.format(imports=f"from muvap_assets.errors import MuvapError\n{imports}", call=call)
+    code = _MEASURED.format(imports=f"from muvap_assets.findings import MuvapError\n{imports}", call=call)
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=seconds, check=False
     )
@@ -477,7 +477,7 @@ def test_a_video_of_absurd_size_is_refused_by_its_header(tmp_path):
 
     path = write_video(tmp_path / "x.mp4", frames=[np.zeros((6400, 6400, 3), np.uint8)], codec="mpeg4")
     taken, told = measured("video", path)
-    assert "frames of 6400x6400; required: at most 36000000 pixels" in told[0]
+    assert "frames of 6400x6400; required: a video that ffmpeg decodes, of at most 36000000 pixels" in told[0]
     assert taken < 150, f"{taken:.0f} MiB"
 
 
