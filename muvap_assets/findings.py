@@ -90,7 +90,7 @@ class Finding:
         return {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
 
     def placed(self, **place: str | int | None) -> Finding:
-        """The same finding in another place: ``source``, ``row``, ``sample_id`` or ``field``."""
+        """The same finding with other values: of its place (``source``, ``row``, ``sample_id``, ``field``), or ``found``."""
         return Finding.__new__(Finding)._set(**self._values() | place)
 
     def of_file(self, written: str, **place: str | int | None) -> Finding:

@@ -144,8 +144,7 @@ class _Recording(NamedTuple):
 
     @classmethod
     def of(cls, row: ClipRow) -> _Recording:
-        choice = SoundChoice(row.audio_stream, row.audio_channel)
-        return cls(row.audio_path, row.audio_sample_rate, row.audio_from_video, choice)
+        return cls(row.audio_path, row.audio_sample_rate, row.audio_from_video, row.sound_choice)
 
 
 def _probe_recordings(

@@ -15,8 +15,6 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +23,7 @@ import soxr
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding, Place
+from muvap_assets.media.closing import Closing
 from muvap_assets.media.sound import SoundFile
 from muvap_assets.media.sound_files import Float32, SoundChoice, refuse_missing
 from muvap_assets.media.soundtrack import Gap, SoundSource, lead_samples
@@ -94,7 +93,7 @@ def recording_id(sha256: str, track: str = "") -> str:
     return sha256[:ID_LENGTH] + track
 
 
-class Recording:
+class Recording(Closing):
     """An open recording: WAV, FLAC or a NumPy waveform; or, only where asked for, a video's sound. A context manager.
 
     The sound of a video is placed by timestamps against the first frame shown: what is earlier is cut off, what is missing
@@ -129,12 +128,8 @@ class Recording:
             self.file = SoundFile(path, choice, npy_rate_hz=npy_rate_hz, lossless_only=True)
         self.rate_hz = self.file.rate_hz
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self.file.close()
 
     def blocks(self) -> Generator[Float32]:

@@ -15,12 +15,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
+from muvap_assets.media.closing import Closing
 from muvap_assets.media.sound_arrays import NumpySound
 from muvap_assets.media.sound_files import (
     Chunk,
@@ -38,7 +37,7 @@ MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
 _BLOCK_VALUES = 1 << 18
 
 
-class SoundFile:
+class SoundFile(Closing):
     """The open sound of a file. Use as a context manager; :meth:`chunks` may be called once.
 
     Attributes:
@@ -101,14 +100,6 @@ class SoundFile:
                 )
             self.speakers = (self.speakers[channel],)
             self.track += f"-c{channel}" if self.channels > 1 else ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""

@@ -19,8 +19,6 @@ from fractions import Fraction
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +26,7 @@ from numpy.typing import NDArray
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
+from muvap_assets.media.closing import Closing
 from muvap_assets.media.sound import SoundFile
 from muvap_assets.media.sound_files import SoundChoice
 
@@ -90,7 +89,7 @@ class SoundFacts:
         return [(start, stop - start) for start, stop in spans if stop > start]
 
 
-class SoundSource:
+class SoundSource(Closing):
     """The open sound of a file, or what of it is chosen. Use as a context manager; :meth:`blocks` may be called once.
 
     Raises:
@@ -123,12 +122,8 @@ class SoundSource:
         """Why the sound ended early; empty where it did not."""
         return self._stopped or self.file.stopped
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self.file.close()
 
     def blocks(self, origin: Fraction | None = None) -> Iterator[NDArray[np.float32]]:

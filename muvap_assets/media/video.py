@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
+from muvap_assets.media.closing import Closing
 
 PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
 MAX_PIXELS = 36_000_000
@@ -132,7 +132,7 @@ class VideoFacts:
         return bool(self.stopped) or self.missing_sec * self.frames >= max(self.duration_sec, Fraction(1, 1000))
 
 
-class VideoSource:
+class VideoSource(Closing):
     """An open video file. Use as a context manager; :meth:`frames` may be called once.
 
     Raises:
@@ -175,12 +175,8 @@ class VideoSource:
             raise unreadable(self.path, found)
         context.options = {**context.options, "max_pixels": str(MAX_PIXELS)}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._container.close()
 
     def frames(self, fps: Fraction | None = None) -> Iterator[VideoFrame]:

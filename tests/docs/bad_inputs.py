@@ -55,7 +55,9 @@ def findings_of(make: Callable[[Path], Findings], folder: Path) -> list[Finding]
     Paths of this machine become ``/data``, and versions, which follow the libraries' bytes, ``<version>``.
     """
     text = [
-        json.dumps({**finding.to_dict(), "path": finding.path}).replace(str(folder), "/data")
+        json.dumps({**finding.to_dict(), "path": finding.path})
+        .replace(str(folder), "/data")
+        .replace(f"{folder.parent}/", "/")
         for finding in make(folder)
     ]
     text = [re.sub(r"\b[0-9a-f]{16}\b", "<version>", each) for each in text]

@@ -160,7 +160,7 @@ def test_an_array_of_a_pack_begins_where_the_page_says(asd_demo):
         path = asd_demo / "data/asd/packed_shards/demo_train/current" / pack.shard_name(0) / name
         header = read_npy_header(path)
         assert path.read_bytes()[:8] == b"\x93NUMPY\x01\x00"
-        assert (header.data_offset, header.fortran_order, header.length_fault()) == (128, False, None)
+        assert (header.data_offset, header.fortran_order, header.wrong_length()) == (128, False, None)
 
 
 @pytest.mark.slow

@@ -322,7 +322,7 @@ _READERS = {
 def measured(reader: str, path: Path, seconds: float = 60) -> tuple[float, list[str]]:
     """MiB that reading took beyond what its modules do, in a process of its own, and what it told."""
     imports, call = _READERS[reader]
-    code = _MEASURED.format(imports=f"from muvap_assets.findings import MuvapError\n{imports}", call=call)
+    code = _MEASURED.format(imports=f"from muvap_assets.errors import MuvapError\n{imports}", call=call)
     done = subprocess.run(
         [sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=seconds, check=False
     )
