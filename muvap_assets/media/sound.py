@@ -22,6 +22,8 @@ from muvap_assets.findings import Finding
 from muvap_assets.media.closing import Closing
 from muvap_assets.media.sound_arrays import NumpySound
 from muvap_assets.media.sound_files import (
+    MAX_RATE_HZ,
+    MIN_RATE_HZ,
     Chunk,
     NativeSound,
     OpenedFile,
@@ -33,7 +35,6 @@ from muvap_assets.media.sound_files import (
 from muvap_assets.media.sound_streams import FfmpegSound
 from muvap_assets.media.wav import WavError, read_wav_header, wav_blocks
 
-MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
 _BLOCK_VALUES = 1 << 18
 
 

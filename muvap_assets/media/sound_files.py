@@ -22,6 +22,9 @@ Float32: TypeAlias = npt.NDArray[np.float32]
 Chunk: TypeAlias = tuple[Fraction | None, Float32]
 """Seconds on the file's clock, where it has one, and samples [n, channels]."""
 
+MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
+"""Rates of recordings; what is outside is no sound that anybody records."""
+
 LOSSLESS = ("WAV", "FLAC", "Ogg-FLAC", "NumPy")
 UNKNOWN_FORMAT = "an unknown format"
 _SUFFIXES = {".wav": ("WAV",), ".wave": ("WAV",), ".flac": ("FLAC", "Ogg-FLAC"), ".npy": ("NumPy",)}

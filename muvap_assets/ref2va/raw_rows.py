@@ -17,7 +17,7 @@ from typing import Any
 
 from muvap_assets.codes import Code
 from muvap_assets.findings import Finding
-from muvap_assets.media.sound_files import stream_name
+from muvap_assets.media.sound_files import MAX_RATE_HZ, stream_name
 from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
     CANVAS_RULE,
@@ -49,7 +49,6 @@ OPTIONAL_TARGET_KEYS = ("audio_stream",)
 GEOMETRY_KEYS = tuple(GEOMETRY_RULES)
 MAX_ID_LENGTH = 200
 _DEFAULTS = {option.name: option.default for option in options_of(DatasetOptions)}
-MAX_RATE_HZ = 768_000
 
 
 _NUMBER_TEXT = re.compile(r"\d{1,9}(\.\d{1,9}|/\d{1,9})?", re.ASCII)

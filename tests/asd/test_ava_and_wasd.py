@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from fractions import Fraction
 
 import numpy as np
@@ -611,6 +612,19 @@ def test_a_track_that_is_there_in_both_layouts_is_refused(one, part):
     finding = only(judged(ava(one)))
     assert (finding.code, finding.sample_id) == (V.ENTITY_PATH_AMBIGUOUS, ENTITY)
     assert finding.found.endswith("and the same name outside the video's folder are there")
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize(("part", "code"), [("crops", V.FACES_MISSING), ("wav", V.AUDIO_MISSING)])
+def test_what_is_missing_is_named_where_the_layout_has_it_as_written_and_as_resolved(tmp_path, flat, part, code):
+    tracks = [Track(f"{VIDEO}_0960_1020:{i}", VIDEO) for i in range(2)]
+    corpus = Miniature(tmp_path / "ava", tracks, flat=flat).write()
+    gone = getattr(corpus, part)(tracks[1])
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    finding = only(judged(ava(corpus)))
+    assert (finding.code, finding.path) == (code, str(gone))
+    assert finding.found.startswith(f"{gone.relative_to(corpus.root)}: ")
+    assert f"({gone}); required: " in finding.message()
 
 
 def test_a_video_named_as_its_entity_is_not_taken_for_the_other_layout(tmp_path):

@@ -485,5 +485,5 @@ def test_a_pipe_where_a_file_is_named_is_not_waited_for(tmp_path):
     from muvap_assets.media.face_boxes import read_face_boxes
 
     os.mkfifo(tmp_path / "pipe.csv")
-    (error,) = read_face_boxes(tmp_path / "pipe.csv").errors
-    assert "not a regular file" in str(error)
+    (finding,) = read_face_boxes(tmp_path / "pipe.csv").findings
+    assert "not a regular file" in finding.found

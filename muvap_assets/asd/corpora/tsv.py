@@ -38,11 +38,11 @@ from muvap_assets.asd.corpora.fields import (
     read_lines,
     short,
 )
-from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
+from muvap_assets.asd.policy import AudioSampleRate
 from muvap_assets.codes import Code, Severity
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding, Place, errors_of
-from muvap_assets.media.sound_files import stream_name
+from muvap_assets.media.sound_files import MAX_RATE_HZ, stream_name
 
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
 _MAX_START_SEC = 10**7
@@ -248,9 +248,9 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     text = text.strip()
     if not text and not _is_array(record):
         return None
-    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= MAX_AUDIO_RATE_HZ:
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= MAX_RATE_HZ:
         place = Place(field="audio_sample_rate")
-        raise ValidationError(Finding(Code.AUDIO_RATE_INVALID, place, short(text), least=1, largest=MAX_AUDIO_RATE_HZ))
+        raise ValidationError(Finding(Code.AUDIO_RATE_INVALID, place, short(text), least=1, largest=MAX_RATE_HZ))
     return int(text)
 
 
