@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 # Installing again is due when the constraints or the project file changed, or the project moved.
 STAMP := $(VENV)/.installed-$(shell cat constraints.txt pyproject.toml | cksum | cut -d' ' -f1)-$(shell echo '$(CURDIR)' | cksum | cut -d' ' -f1)
 
-.PHONY: demo test test-rest test-all test-other-cpu coverage check fix dev bench bench-check clean install
+.PHONY: demo test test-rest test-all test-other-cpu coverage check fix docs dev bench bench-check clean install
 
 install: $(STAMP)
 
@@ -53,6 +53,9 @@ check: install  ## lint, format and types
 fix: install  ## what the linter can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: install  ## write the tables and messages of docs/troubleshooting.md from the table of codes
+	PYTHONPATH=tests:tests/asd:tests/ref2va:tests/docs $(BIN)/python tests/docs/troubleshooting.py
 
 dev: install $(DAGSTER_HOME)/dagster.yaml  ## the Dagster UI on the same data, at http://localhost:3000
 	$(BIN)/dagster dev -w workspace.yaml

@@ -221,7 +221,7 @@ def measure_waiting(folder: Path, store: Path) -> dict[str, object]:
     block_sec = (time.perf_counter() - before) / blocks
     device = SlowDevice(block_sec * SLOWNESS)
     report = encode_rows(rows, device, RowStore(store))
-    assert len(report.rows) == MEDIA_ROWS, report.violations
+    assert len(report.rows) == MEDIA_ROWS, report.findings
     later = sum(device.waited[row.sample_id] for row in rows[1:])
     in_line = block_sec * blocks / 2 * (MEDIA_ROWS - 1)
     return {

@@ -89,7 +89,7 @@ def measure(scratch: Path) -> Iterator[dict[str, object]]:
     yield {
         "name": "verifying the same again, unchanged",
         "wall_sec": time.perf_counter() - started,
-        "violations": len(verdict.violations),
+        "violations": len(verdict.findings),
         "max_violations": 0,
         "shards_read": len(verdict.read),
         "max_shards_read": 0,

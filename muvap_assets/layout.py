@@ -67,7 +67,7 @@ class Artifact:
         return Layout(self.root).reports / self.line / self.name / self.partition
 
     @property
-    def violations(self) -> Path:
+    def findings(self) -> Path:
         """Every finding of the last run, one a line, whether or not it published anything."""
         return self.reports / "violations.jsonl"
 

@@ -20,12 +20,14 @@ import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from muvap_assets.codes import Code, Severity
 from muvap_assets.disk import free_bytes
-from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import PublishError, StaleInputError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.journal import record
 from muvap_assets.layout import NAME_PATTERN, Artifact
 from muvap_assets.storage.digests import file_sha256
@@ -42,19 +44,19 @@ class CheckOutcome:
     """What one check of one artifact found.
 
     ``severity`` says what a failure means: ERROR keeps the artifact from being published, WARNING is only reported.
-    ``numbers`` holds plain JSON values; ``violations`` the offenders, first ones first.
+    ``numbers`` holds plain JSON values; ``findings`` the offenders, first ones first.
     """
 
     name: str
     passed: bool
     severity: Severity = Severity.ERROR
     numbers: Mapping[str, int | float | str] = field(default_factory=dict)
-    violations: tuple[Violation, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def of(cls, name: str, violations: Sequence[Violation], **numbers: int | float | str) -> CheckOutcome:
+    def of(cls, name: str, found: Sequence[Finding], /, **numbers: int | float | str) -> CheckOutcome:
         """An ERROR check that passes when it found nothing."""
-        return cls(name=name, passed=not violations, numbers=numbers, violations=tuple(violations))
+        return cls(name=name, passed=not found, numbers=numbers, findings=tuple(found))
 
     @property
     def blocks(self) -> bool:
@@ -64,7 +66,7 @@ class CheckOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A published version. ``created`` is false where the same bytes stood already."""
+    """A published version. ``created`` is false where the same bytes exist already."""
 
     version: str
     path: Path
@@ -92,7 +94,7 @@ def run_checked(
     check: Callable[[Path, T], Iterable[CheckOutcome]],
     declared: Collection[str],
     location_dependent: Collection[str] = (),
-    findings: Callable[[T], Iterable[Violation]] = lambda value: (),
+    findings: Callable[[T], Iterable[Finding]] = lambda value: (),
 ) -> Outcome[T]:
     """Stage, check and publish one artifact; what was found is left in its reports, whether or not it was published.
 
@@ -111,8 +113,13 @@ def run_checked(
         with staged(artifact) as folder:
             value = _built(artifact, build, folder)
             outcomes = compare_with_declared(list(check(folder, value)), declared)
-            found = [*findings(value), *(violation for outcome in outcomes for violation in outcome.violations)]
-            write_violations(artifact.violations, dict.fromkeys(found))  # checks may tell of the same one
+            found = {finding: finding for finding in findings(value)}
+            # A check may read a finding of the build back: that of the build knows the file it is about.
+            outcomes = tuple(
+                replace(each, findings=tuple(found.setdefault(finding, finding) for finding in each.findings))
+                for each in outcomes
+            )
+            write_findings(artifact.findings, found)
             if any(outcome.blocks for outcome in outcomes):
                 return Outcome(value, outcomes, None)
             return Outcome(value, outcomes, publish(folder, artifact, location_dependent))
@@ -130,7 +137,7 @@ def _built(artifact: Artifact, build: Callable[[Path], T], folder: Path) -> T:
     try:
         return build(folder)
     except ValidationError as error:
-        write_violations(artifact.violations, error.violations)
+        write_findings(artifact.findings, error.findings)
         raise
 
 
@@ -151,13 +158,7 @@ def compare_with_declared(outcomes: Sequence[CheckOutcome], declared: Collection
 
 def not_run(name: str, reason: str) -> CheckOutcome:
     """The failed outcome of a declared check that did not run."""
-    finding = Violation(
-        code=ViolationCode.CHECK_NOT_RUN,
-        found=f"check {name} did not run: {reason}",
-        required="every declared check runs before anything is published",
-        hint="See the run's error.",
-    )
-    return CheckOutcome.of(name, [finding])
+    return CheckOutcome.of(name, [Finding(Code.CHECK_NOT_RUN, None, f"check {name} did not run: {reason}")])
 
 
 @contextmanager
@@ -207,7 +208,7 @@ def tree_files(folder: Path) -> list[Path]:
 def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str] = ()) -> Published:
     """Move a staged folder to its version and point ``current`` at it, each in one step.
 
-    Two publishers of the same bytes may race: whoever comes second finds the version standing and leaves it.
+    Two publishers of the same bytes may race: whoever comes second finds that the version exists and leaves it.
 
     Raises:
         PublishError: a non-empty folder that is not this version stands in its place, or the journal cannot be written.
@@ -215,7 +216,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
     version = content_version(folder, location_dependent)
     fsync_tree(folder)
     artifact.folder.mkdir(parents=True, exist_ok=True)
-    # Without the lock, maintenance could remove a version between its being found standing and becoming current.
+    # Without the lock, maintenance could remove a version between its being found and becoming current.
     with exclusive(artifact.journal):
         created = _place(folder, artifact, version, location_dependent)
         fsync(artifact.folder)
@@ -224,7 +225,7 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
 
 
 def _place(folder: Path, artifact: Artifact, version: str, location_dependent: Collection[str]) -> bool:
-    """Rename a staged folder to its version; false where that version stood already."""
+    """Rename a staged folder to its version; false where that version exists already."""
     target = artifact.version(version)
     try:
         folder.rename(target)
@@ -313,17 +314,17 @@ def write_json(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")
 
 
-def write_violations(path: Path, violations: Iterable[Violation]) -> None:
+def write_findings(path: Path, findings: Iterable[Finding]) -> None:
     """Write findings as JSON Lines, replacing the file in one step."""
     with replacing(path) as partial, partial.open("w", encoding="utf-8") as stream:
-        for violation in violations:
-            stream.write(json.dumps(violation.to_dict(), ensure_ascii=False) + "\n")
+        for finding in findings:
+            stream.write(json.dumps(finding.to_dict(), ensure_ascii=False) + "\n")
 
 
-def read_violations(path: Path) -> list[Violation]:
-    """The findings written by :func:`write_violations`."""
+def read_findings(path: Path) -> list[Finding]:
+    """The findings written by :func:`write_findings`."""
     with path.open(encoding="utf-8") as stream:
-        return [Violation.from_dict(json.loads(line)) for line in stream]
+        return [Finding.from_dict(json.loads(line)) for line in stream]
 
 
 def fsync_tree(folder: Path) -> None:

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding
 
 STUMBLES = (
     *(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
@@ -23,8 +25,8 @@ _SHOWN = 200
 
 
 @contextmanager
-def reading(path: Path, required: str, hint: str) -> Iterator[None]:
-    """Read ``path`` within the block.
+def reading(path: Path, case: str = "published") -> Iterator[None]:
+    """Read ``path`` within the block; ``case`` is one of ``ARTIFACT_INVALID`` without facts.
 
     Raises:
         FormatError: the block stumbled over what the file holds, or the file is not there.
@@ -32,7 +34,15 @@ def reading(path: Path, required: str, hint: str) -> Iterator[None]:
     try:
         yield
     except STUMBLES as error:
-        raise FormatError(f"{path}: unreadable ({reason_of(error)}); required: {required}. {hint}") from error
+        finding = Finding(Code.ARTIFACT_INVALID, path, unreadable(error, path), case=case)
+        raise FormatError(finding.placed(source=path.name)) from error
+
+
+def unreadable(error: BaseException, path: Path) -> str:
+    """What was found where ``path`` could not be read, without its folder: a finding may be published."""
+    if isinstance(error, FileNotFoundError):
+        return "a file of it is missing" if path.is_dir() else "missing"
+    return f"unreadable ({reason_of(error).replace(f'{path.parent}/', '')})"
 
 
 def reason_of(error: BaseException) -> str:

@@ -28,12 +28,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.corpora.tsv import read_tsv
-from muvap_assets.asd.manifest_files import TSV_FILE, VIOLATIONS_FILE
+from muvap_assets.asd.manifest_files import FINDINGS_FILE, TSV_FILE
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.media.audio import ID_LENGTH
-from muvap_assets.publish import current_version, read_violations
+from muvap_assets.publish import current_version, read_findings
 from muvap_assets.readback import reading
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.line import media_cache
@@ -195,9 +195,9 @@ def _rows_in(
 
 def _set_aside(folder: Path) -> set[str]:
     """Samples that a version lists in its findings: what is said of them is kept although their rows are not."""
-    path = folder / VIOLATIONS_FILE
-    with reading(path, "one finding a line", "It is damaged: remove the version."):
-        return {each.sample_id for each in read_violations(path) if each.sample_id} if path.is_file() else set()
+    path = folder / FINDINGS_FILE
+    with reading(path):
+        return {each.sample_id for each in read_findings(path) if each.sample_id} if path.is_file() else set()
 
 
 def _clips_with_faces(folder: Path, media: frozenset[str]) -> Iterator[str]:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muvap_assets.asd import manifest_files
+from muvap_assets.codes import Code
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, FormatError, PublishError
+from muvap_assets.findings import Finding
 from muvap_assets.journal import events, wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, make_current, staged
@@ -161,8 +163,6 @@ def require_whole(artifact: Artifact, version: str) -> None:
     except (OSError, PublishError):
         found = "nothing"
     if found != version or missing:
-        fault = f"{', '.join(missing)} missing" if missing else f"its files are those of version {found}"
-        raise FormatError(
-            f"{artifact.label} version {version}: {fault}; required: the version as it was published. "
-            "It is damaged: choose another one, or materialize the artifact again."
-        )
+        found = f"{', '.join(missing)} missing" if missing else f"its files are those of version {found}"
+        finding = Finding(Code.ARTIFACT_INVALID, folder, found, case="published")
+        raise FormatError(finding.placed(source=f"{artifact.label} version {version}"))

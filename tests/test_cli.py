@@ -37,7 +37,7 @@ def test_validate_exits_0_for_a_good_manifest_and_writes_nothing(manifest):
     assert sorted(manifest.parent.rglob("*")) == before
 
 
-def test_validate_exits_1_and_lists_every_violation(bad_manifest):
+def test_validate_exits_1_and_lists_every_finding(bad_manifest):
     done = muvap("validate", bad_manifest)
     assert done.returncode == 1
     assert (
@@ -51,8 +51,9 @@ def test_validate_json_is_one_object_on_standard_output(bad_manifest):
     done = muvap("validate", bad_manifest, "--json")
     verdict = json.loads(done.stdout)
     assert (done.returncode, verdict["ok"], verdict["rows"], verdict["rejected"]) == (1, False, 3, 2)
-    assert verdict["violation_counts"] == {"label_count_mismatch": 1, "source_fps_invalid": 1}
-    assert verdict["violations"][0]["row"] == 3
+    assert verdict["finding_counts"] == {"label_count_mismatch": 1, "source_fps_invalid": 1}
+    assert verdict["findings"][0]["row"] == 3
+    assert all("path" in finding for finding in verdict["findings"])
 
 
 def test_validate_follows_the_quarantine_policy(bad_manifest):
@@ -87,7 +88,7 @@ def test_pack_takes_the_rate_of_arrays_whose_rows_give_none(corpus, tmp_path):
     manifest = corpus.write()
     refused = muvap("validate", manifest)
     assert refused.returncode == 1
-    assert "option audio_sample_rate" in refused.stdout
+    assert "option `audio_sample_rate`" in refused.stdout
     assert muvap("validate", manifest, "--audio-sample-rate", "8000").returncode == 0
     done = muvap("pack", manifest, "-o", tmp_path / "out", "--audio-sample-rate", "8000")
     assert done.returncode == 0, done.stderr

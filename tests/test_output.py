@@ -5,25 +5,26 @@ import re
 from click.testing import CliRunner
 
 from muvap_assets.cli.main import main
-from muvap_assets.cli.output import print_violations
-from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.cli.output import print_findings, to_json
+from muvap_assets.codes import Code, Severity
+from muvap_assets.findings import Finding, Place
 
 
-def finding(row, severity=Severity.WARNING, code=ViolationCode.AUDIO_SILENT):
-    return Violation(code=code, found="a", required="b", hint="C.", row=row, severity=severity)
+def finding(row, severity=Severity.WARNING, code=Code.LINE_IGNORED):
+    return Finding(code, Place(row=row), "a", severity=severity)
 
 
-def printed(capsys, violations, *rest):
-    print_violations(violations, *rest)
+def printed(capsys, findings, *rest):
+    print_findings(findings, *rest)
     return capsys.readouterr().out.splitlines()
 
 
 def test_the_only_error_is_shown_before_the_warnings_that_outnumber_it(capsys):
-    error = finding(61, Severity.ERROR, ViolationCode.MEDIA_MISSING)
+    error = finding(61, Severity.ERROR, Code.BUILD_FAILED)
     lines = printed(capsys, [*map(finding, range(1, 61)), error], "look there")
-    assert lines[0].startswith("error: media_missing: row 61")
+    assert lines[0].startswith("error: build_failed: row 61")
     assert re.findall(r"row (\d+)", " ".join(lines[1:])) == [str(row) for row in range(1, 11)]
-    assert lines[11:] == ["warning: audio_silent: 60 in all", "... and 50 more; look there"]
+    assert lines[11:] == ["warning: line_ignored: 60 in all", "... and 50 more; look there"]
 
 
 def test_errors_keep_their_order_and_are_shown_up_to_fifty(capsys):
@@ -33,11 +34,18 @@ def test_errors_keep_their_order_and_are_shown_up_to_fifty(capsys):
 
 
 def test_few_findings_are_shown_whole_and_each_once(capsys):
-    codes = (ViolationCode.AUDIO_SILENT, ViolationCode.AUDIO_OFFSET)
-    violations = [finding(row, code=code) for row in (1, 2, 3) for code in codes]
-    lines = printed(capsys, [*violations, *violations])
+    codes = (Code.LINE_IGNORED, Code.BYTE_ORDER_MARK)
+    findings = [finding(row, code=code) for row in (1, 2, 3) for code in codes]
+    lines = printed(capsys, [*findings, *findings])
     assert len(lines) == 6
     assert not any("in all" in line or "more" in line for line in lines)
+
+
+def test_json_names_the_file_that_was_looked_at(tmp_path):
+    finding = Finding(Code.FACES_DTYPE, tmp_path / "a.npy", "dtype float32").of_file("a.npy", row=3)
+    (shown,) = to_json([finding])
+    assert shown == {**finding.to_dict(), "path": str(tmp_path / "a.npy")}
+    assert shown["found"] == "a.npy: dtype float32"
 
 
 def test_the_command_named_for_the_rest_is_one_there_is(tmp_path):

@@ -10,19 +10,21 @@ from pathlib import Path
 
 import pytest
 
-from muvap_assets.errors import PublishError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import PublishError, StaleInputError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.layout import Layout
 from muvap_assets.publish import (
     CheckOutcome,
     content_version,
     current_version,
     publish,
-    read_violations,
+    read_findings,
     require_current,
     require_pinned,
     run_checked,
     staged,
-    write_violations,
+    write_findings,
 )
 from muvap_assets.storage import locks
 from muvap_assets.storage.locks import remove_abandoned
@@ -101,7 +103,7 @@ def test_a_declared_check_that_did_not_run_counts_as_failed(artifact):
     outcome = run(artifact, declared=("ok", "forgotten"))
     assert outcome.published is None
     assert [(check.name, check.passed) for check in outcome.checks] == [("ok", True), ("forgotten", False)]
-    assert outcome.checks[1].violations[0].code is ViolationCode.CHECK_NOT_RUN
+    assert outcome.checks[1].findings[0].code is Code.CHECK_NOT_RUN
 
 
 def test_a_check_nobody_declared_is_an_error(artifact):
@@ -233,12 +235,10 @@ def test_an_input_built_from_another_version_is_refused(artifact):
         require_pinned(artifact, inputs={"asd/manifest": "old"}, name="asd/manifest", required="new")
 
 
-def test_violations_survive_their_file(tmp_path):
-    violation = Violation(
-        code=ViolationCode.LABELS_INVALID, found="ü\n", required="r", hint="h", row=3, sample_id="s", field="labels"
-    )
-    write_violations(tmp_path / "deep" / "v.jsonl", [violation, violation])
-    assert read_violations(tmp_path / "deep" / "v.jsonl") == [violation, violation]
+def test_findings_survive_their_file(tmp_path):
+    finding = Finding(Code.LABELS_FLOAT, Place(row=3, sample_id="s", field="labels"), "ü\n")
+    write_findings(tmp_path / "deep" / "v.jsonl", [finding, finding])
+    assert read_findings(tmp_path / "deep" / "v.jsonl") == [finding, finding]
 
 
 def test_publishing_is_durable_before_it_is_visible(artifact, monkeypatch):
@@ -273,7 +273,7 @@ def test_publish_returns_the_path_readers_will_use(artifact):
 
 
 def finding(row):
-    return Violation(code=ViolationCode.LABELS_INVALID, found="a", required="b", hint="c", row=row)
+    return Finding(Code.LABELS_FLOAT, Place(row=row), "a")
 
 
 @pytest.mark.parametrize("severity", Severity)
@@ -282,27 +282,47 @@ def test_what_the_build_and_the_checks_found_is_left_once_whether_or_not_it_was_
         artifact,
         build=lambda folder: (folder / "file.txt").write_text("x"),
         check=lambda folder, value: [
-            CheckOutcome(name="ok", passed=False, severity=severity, violations=(finding(2), finding(3)))
+            CheckOutcome(name="ok", passed=False, severity=severity, findings=(finding(2), finding(3)))
         ],
         declared=("ok",),
         findings=lambda value: [finding(1), finding(2)],
     )
     assert bool(outcome.published) == (severity is Severity.WARNING)
-    assert read_violations(artifact.violations) == [finding(1), finding(2), finding(3)]
+    assert read_findings(artifact.findings) == [finding(1), finding(2), finding(3)]
+
+
+def test_a_finding_that_a_check_reads_back_is_that_of_the_build_which_knows_its_file(artifact, tmp_path):
+    found = Finding(Code.FACES_DTYPE, tmp_path / "a.npy", "dtype float32").of_file("a.npy", row=3)
+
+    def build(folder):
+        write_findings(folder / "violations.jsonl", [found])
+        return [found]
+
+    outcome = run_checked(
+        artifact,
+        build=build,
+        check=lambda folder, value: [CheckOutcome.of("ok", read_findings(folder / "violations.jsonl"))],
+        declared=("ok",),
+        findings=lambda value: value,
+    )
+    (told,) = outcome.blocking[0].findings
+    assert told.path == str(tmp_path / "a.npy")
+    assert f"row 3: a.npy: dtype float32 ({told.path}); required: " in told.message()
+    assert str(tmp_path) not in artifact.findings.read_text()
 
 
 def test_findings_that_end_a_build_are_left_and_those_of_a_run_before_are_not(artifact):
     run(artifact)
-    assert read_violations(artifact.violations) == []
+    assert read_findings(artifact.findings) == []
 
     def build(folder):
-        raise ValidationError("thing", [finding(7)])
+        raise ValidationError([finding(7)], "thing")
 
     with pytest.raises(ValidationError):
         run_checked(artifact, build=build, check=lambda folder, value: [], declared=("ok",))
-    assert read_violations(artifact.violations) == [finding(7)]
+    assert read_findings(artifact.findings) == [finding(7)]
     run(artifact)
-    assert read_violations(artifact.violations) == []
+    assert read_findings(artifact.findings) == []
 
 
 def test_a_staged_folder_that_could_not_be_removed_keeps_its_lock_and_goes_with_the_next_run(artifact, monkeypatch):

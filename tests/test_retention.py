@@ -190,7 +190,9 @@ def test_a_reader_keeps_what_it_mapped_and_fails_clearly_on_what_it_did_not(pack
     assert not packs[1].exists()
     np.testing.assert_array_equal(reader[0].faces, expected)
     np.testing.assert_array_equal(faces, expected)
-    with pytest.raises(FormatError, match=r"gone since the pack was opened: maintenance removed.*open `current` anew"):
+    with pytest.raises(
+        FormatError, match=r"gone since the pack was opened: maintenance removed.*Open its `current` anew"
+    ):
         reader[1]
 
 

@@ -21,7 +21,7 @@ import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
@@ -36,12 +36,13 @@ import numpy.typing as npt
 from muvap_assets.asd.corpora.fields import (
     DECIMAL,
     MAX_SAMPLE_ID_CHARACTERS,
-    file_finding,
     is_sample_id,
     read_lines,
     short,
 )
-from muvap_assets.errors import Severity, ValidationError, Violation, ViolationCode, errors_of
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place, errors_of
 
 COLUMNS = (
     *("video_id", "frame_timestamp", "entity_box_x1", "entity_box_y1", "entity_box_x2", "entity_box_y2"),
@@ -70,12 +71,6 @@ _BOX = re.compile(rf"{_NUMBER_PATTERN}(,{_NUMBER_PATTERN}){{3}}")
 _NAMES_A_SECOND = 100
 """How many frames of a second two decimals can name."""
 
-_WRITERS = (
-    "The authors' download has 8 columns; the training tools (ASC, TalkNet, Light-ASD) add label_id and instance_id in "
-    "their *_orig.csv and derive *_loader.csv from it."
-)
-_TAKE_AGAIN = "Take the row from the release again."
-
 
 class AvaRow(NamedTuple):
     """One face in one frame, as text. ``box`` is ``x1,y1,x2,y2``, ``score`` empty where the file has none.
@@ -92,18 +87,9 @@ class AvaRow(NamedTuple):
     source: str
     line: int
 
-    def violation(self, code: ViolationCode, field: str, found: str, required: str, hint: str) -> Violation:
-        """A finding about this row."""
-        return Violation(
-            code=code,
-            source=self.source,
-            row=self.line,
-            sample_id=self.entity_id,
-            field=field,
-            found=found,
-            required=required,
-            hint=hint,
-        )
+    def place(self, field: str) -> Place:
+        """Where a finding about a field of this row is."""
+        return Place(self.source, self.line, self.entity_id, field)
 
 
 class AvaReader:
@@ -117,8 +103,8 @@ class AvaReader:
     def __init__(self, labels: Collection[str] | None, *, with_scores: bool = False) -> None:
         self.labels, self.scores = labels, ((SCORE_COLUMN,) if with_scores else ())
         self.spellings: Counter[str] = Counter()
-        self._files: list[Violation] = []
-        self._rows: dict[tuple[object, ...], tuple[Violation, int]] = {}
+        self._files: list[Finding] = []
+        self._rows: dict[tuple[object, ...], tuple[Finding, int]] = {}
         self._ids: set[str] = set()
         self._count = 0
 
@@ -137,43 +123,40 @@ class AvaReader:
                         continue
                 self._count += 1
                 if len(fields) != width:
-                    found, required = f"{len(fields)} columns", f"{width} as the first line has"
-                    self.report(file_finding(path, ViolationCode.ROW_MALFORMED, found, required, _WRITERS, number))
+                    place, found = Place(path.name, number), f"{len(fields)} columns"
+                    self.report(Finding(Code.ROW_MALFORMED, place, found, case="ava", count=width))
                     continue
                 row, label_id = self._row([fields[at].strip() for at in places], path.name, number)
-                fault = self._fault(row, label_id)
-                if fault is None:
+                finding = self._wrong_with(row, label_id)
+                if finding is None:
                     yield row
                 else:
-                    self.report(fault)
+                    self.report(finding)
         except OSError as error:
             found = f"cannot be read ({error.strerror or error})"
-            self._files.append(
-                file_finding(path, ViolationCode.FILE_UNREADABLE, found, "a readable file", "Check the path.")
-            )
+            self._files.append(Finding(Code.FILE_UNREADABLE, path, found).placed(source=path.name))
 
-    def report(self, violation: Violation) -> None:
+    def report(self, finding: Finding) -> None:
         """Collect a finding; those of one entity that say the same become one, with how many rows it is about."""
-        key = (violation.source, violation.sample_id, violation.code, violation.field, violation.found)
-        first, count = self._rows.get(key, (violation, 0))
+        key = (finding.source, finding.sample_id, finding.code, finding.field, finding.found)
+        first, count = self._rows.get(key, (finding, 0))
         self._rows[key] = (first, count + 1)
 
     def broken(self) -> frozenset[str]:
         """Entities with a row that cannot be used."""
         return frozenset(found.sample_id for found in errors_of(self._told()) if found.sample_id is not None)
 
-    def violations(self, path: Path) -> list[Violation]:
+    def findings(self, path: Path) -> list[Finding]:
         """Everything that was found; about ``path`` that there was no row at all."""
         found = [*self._files, *self._told()]
         if not found and not self._count:
-            hint = "Was the download cut short?"
-            found = [file_finding(path, ViolationCode.ORIGINAL_FORMAT, "no rows", "annotations", hint)]
+            found = [Finding(Code.ORIGINAL_FORMAT, path.name, "no rows", case="empty")]
         return found
 
-    def _told(self) -> Iterator[Violation]:
+    def _told(self) -> Iterator[Finding]:
         for first, count in self._rows.values():
             more = f" (and in {count - 1} more rows)" if count > 1 else ""
-            yield replace(first, found=first.found + more)
+            yield first.placed(found=first.found + more)
 
     def _names(self, path: Path, fields: Sequence[str]) -> list[str] | None:
         """The names of the columns by a file's first line, or ``None`` after reporting what is wrong with them."""
@@ -188,14 +171,14 @@ class AvaReader:
                 for columns in (COLUMNS, EXTENDED_COLUMNS)
             ]
             names = next((names for names in known if len(names) == len(fields)), [])
-        if fault := self._header_fault(names, fields, headed=headed):
-            self._files.append(file_finding(path, *fault, _WRITERS, 1))
+        if finding := self._wrong_header(Place(path.name, 1), names, fields, headed=headed):
+            self._files.append(finding)
             return None
         return names
 
-    def _header_fault(
-        self, names: Sequence[str], fields: Sequence[str], *, headed: bool
-    ) -> tuple[ViolationCode, str, str] | None:
+    def _wrong_header(
+        self, place: Place, names: Sequence[str], fields: Sequence[str], *, headed: bool
+    ) -> Finding | None:
         wanted = (*COLUMNS, *self.scores)
         known = names if headed else EXTENDED_COLUMNS[: len(fields)]
         if missing := [name for name in wanted if name not in names]:
@@ -204,14 +187,13 @@ class AvaReader:
             found += f", without {', '.join(absent)}" if absent else ""
             if len(fields) == 1 and "\t" in fields[0]:
                 found = "columns separated by tabs, as in a loader CSV"
-            required = f"the 8 columns {', '.join(COLUMNS)}, or these and label_id, instance_id, separated by commas"
-            required += ", and a score behind them" if self.scores else ""
-            return ViolationCode.ORIGINAL_FORMAT, found, required
+            scores = ", and a score behind them" if self.scores else ""
+            return Finding(Code.ORIGINAL_FORMAT, place, found, columns=", ".join(COLUMNS), scores=scores)
         if twice := [name for name in self._wanted(names) if names.count(name) > 1]:
-            return ViolationCode.COLUMN_DUPLICATE, f"{', '.join(twice)} more than once", "each column once"
+            return Finding(Code.COLUMN_DUPLICATE, place, f"{', '.join(twice)} more than once")
         if SCORE_COLUMN in names and not self.scores:
             found = f"a {SCORE_COLUMN} column, so these are predictions"
-            return ViolationCode.COLUMN_UNKNOWN, found, "annotations"
+            return Finding(Code.COLUMN_UNKNOWN, place, found, case="predictions")
         return None
 
     def _wanted(self, names: Sequence[str]) -> list[str]:
@@ -227,47 +209,34 @@ class AvaReader:
             intern(video), intern(time), ",".join(box), intern(label), intern(entity), score, source, line
         ), label_id
 
-    def _fault(self, row: AvaRow, label_id: str | None) -> Violation | None:
+    def _wrong_with(self, row: AvaRow, label_id: str | None) -> Finding | None:
         for name, text in (("video_id", row.video_id), ("entity_id", row.entity_id)):
             if text in self._ids:
                 continue
             if not is_sample_id(text):
-                required = f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters"
-                fault = row.violation(ViolationCode.SAMPLE_ID_INVALID, name, short(text), required, _TAKE_AGAIN)
-                return fault if is_sample_id(row.entity_id) else replace(fault, sample_id=None)
+                longest = MAX_SAMPLE_ID_CHARACTERS
+                wrong = Finding(Code.SAMPLE_ID_INVALID, row.place(name), short(text), case="ava", longest=longest)
+                return wrong if is_sample_id(row.entity_id) else wrong.placed(sample_id=None)
             self._ids.add(text)
         if parse_timestamp(row.timestamp) is None:
-            found, required = short(row.timestamp), "seconds from the start of the video, a decimal"
-            return row.violation(
-                ViolationCode.FRAME_TIMES_INVALID, "frame_timestamp", found, required, "Download the annotations again."
-            )
+            return Finding(Code.FRAME_TIMES_INVALID, row.place("frame_timestamp"), short(row.timestamp))
         self.spellings[row.label] += 1
         if not _BOX.fullmatch(row.box):
-            return row.violation(ViolationCode.BOX_INVALID, "entity_box", short(row.box), "four numbers", _TAKE_AGAIN)
+            return Finding(Code.BOX_INVALID, row.place("entity_box"), short(row.box), case="ava")
         if self.scores and not (_NUMBER.fullmatch(row.score) and math.isfinite(float(row.score))):
-            found, hint = short(row.score), "Write the predictions again."
-            return row.violation(ViolationCode.ROW_MALFORMED, SCORE_COLUMN, found, "a finite number", hint)
-        return self._label_fault(row, label_id)
+            return Finding(Code.ROW_MALFORMED, row.place(SCORE_COLUMN), short(row.score), case="score")
+        return self._wrong_label(row, label_id)
 
-    def _label_fault(self, row: AvaRow, label_id: str | None) -> Violation | None:
+    def _wrong_label(self, row: AvaRow, label_id: str | None) -> Finding | None:
         if self.labels is None:
             return None
         if row.label not in self.labels:
-            required = f"one of {', '.join(self.labels)}"
-            hint = (
-                "A prediction has this label in every row."
-                if self.scores
-                else "Only these are known; inaudible speech counts as not speaking."
-            )
-            return row.violation(ViolationCode.LABEL_UNKNOWN, "label", short(row.label), required, hint)
+            labels, case = ", ".join(self.labels), "prediction" if self.scores else ""
+            return Finding(Code.LABEL_UNKNOWN, row.place("label"), short(row.label), case=case, labels=labels)
         if label_id is None or self.scores or _CLASS_OF_ID.get(label_id.removesuffix(".0")) == LABELS[row.label]:
             return None
         found = f"label {row.label} with label_id {short(label_id)}"
-        required, hint = (
-            "label_id 1 where speech is heard, 0 or 2 elsewhere",
-            "Make the file again from one of 8 columns.",
-        )
-        return row.violation(ViolationCode.LABELS_DISAGREE, "label_id", found, required, hint)
+        return Finding(Code.LABELS_DISAGREE, row.place("label_id"), found, case="label_id")
 
 
 def _plain(fields: Sequence[str]) -> list[str]:
@@ -316,7 +285,7 @@ class OriginalCsv:
     entities: Mapping[str, Annotation]
     broken: frozenset[str]
     spellings: Mapping[str, int]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 @dataclass(slots=True)
@@ -341,10 +310,9 @@ def read_original(path: Path, *, labels_known: bool = True) -> OriginalCsv:
             entity = entities.get(row.entity_id)
             if entity is None:
                 entity = entities[row.entity_id] = _Entity(row)
-            if fault := _other_video(row, entity.first):
-                reader.report(fault)
-            if fault := _box_fault(row):
-                reader.report(fault)
+            for finding in (_other_video(row, entity.first), _wrong_box(row)):
+                if finding is not None:
+                    reader.report(finding)
             entity.times.append(_usec(row.timestamp))
             entity.lines.append(row.line)
             entity.labels.append(LABELS.get(row.label, 0))
@@ -354,7 +322,7 @@ def read_original(path: Path, *, labels_known: bool = True) -> OriginalCsv:
         {name: value for name, value in annotations.items() if name not in broken},
         broken,
         dict(reader.spellings.most_common()),
-        tuple(reader.violations(path)),
+        tuple(reader.findings(path)),
     )
 
 
@@ -369,40 +337,38 @@ def _annotation(entity: _Entity, reader: AvaReader) -> Annotation:
     return Annotation(entity.first.video_id, times, labels)
 
 
-def _other_video(row: AvaRow, first: AvaRow) -> Violation | None:
+def _other_video(row: AvaRow, first: AvaRow) -> Finding | None:
     if row.video_id == first.video_id:
         return None
     found = f"video ids {first.video_id!r} and {row.video_id!r} for one entity"
-    code, required, hint = ViolationCode.VIDEO_ID_UNKNOWN, "one video an entity", "Rename one entity."
-    return row.violation(code, "video_id", found, required, hint)
+    return Finding(Code.VIDEO_ID_UNKNOWN, row.place("video_id"), found, case="two")
 
 
-def _repeated(row: AvaRow, earlier: AvaRow, times_sec: Sequence[float]) -> Violation:
+def _repeated(row: AvaRow, earlier: AvaRow, times_sec: Sequence[float]) -> Finding:
     """The first timestamp that an entity has twice; ``times_sec`` are all of its times, in order."""
     span, steps, distinct = times_sec[-1] - times_sec[0], len(times_sec) - 1, len(set(times_sec)) - 1
     more = f" (and {steps - distinct - 1} more such rows)" if steps - distinct > 1 else ""
     found = f"{float(row.timestamp):.12g}, and so on row {earlier.line} of {earlier.source}{more}"
-    required = "one row a face and time"
-    hint = "Drop the row that is not true; timestamps are compared by their values."
-    if distinct and min(1.05 * distinct, steps / 1.05) > _NAMES_A_SECOND * span:
-        hint = (
-            f"Two decimals cannot name frames at over {_NAMES_A_SECOND} fps (here {steps + 1} in {span:.2f} s), so that some "
-            "share a time: write the times with more decimals, and drop no row."
-        )
-    return row.violation(ViolationCode.FRAME_TIMES_INVALID, "frame_timestamp", found, required, hint)
+    coarse = distinct and min(1.05 * distinct, steps / 1.05) > _NAMES_A_SECOND * span
+    return Finding(
+        Code.FRAME_TIMES_INVALID,
+        row.place("frame_timestamp"),
+        found,
+        case="coarse" if coarse else "twice",
+        limit=_NAMES_A_SECOND,
+        rows=steps + 1,
+        seconds=f"{span:.2f}",
+    )
 
 
-def _box_fault(row: AvaRow) -> Violation | None:
+def _wrong_box(row: AvaRow) -> Finding | None:
     left, top, right, bottom = map(float, row.box.split(","))
-    required = "0 <= x1 < x2 <= 1, and y alike"
     if 0 <= left < right <= 1 and 0 <= top < bottom <= 1:
         return None
     if left < right and top < bottom and all(map(math.isfinite, (left, top, right, bottom))):
-        found, hint = "boxes that reach outside the picture", "Accepted: crops are made from the part inside."
-        told = row.violation(ViolationCode.BOX_OUTSIDE, "entity_box", found, required, hint)
-        return replace(told, severity=Severity.WARNING)
-    found, hint = f"an empty box at {row.timestamp} s", "No crop can be made of it: drop the track, or correct the box."
-    return row.violation(ViolationCode.BOX_EMPTY, "entity_box", found, required, hint)
+        found = "boxes that reach outside the picture"
+        return Finding(Code.BOX_OUTSIDE, row.place("entity_box"), found, case="ava", severity=Severity.WARNING)
+    return Finding(Code.BOX_EMPTY, row.place("entity_box"), f"an empty box at {row.timestamp} s", case="ava")
 
 
 # --- ground truth and predictions -----------------------------------------------------------------------------------------
@@ -430,17 +396,17 @@ class AvaTable:
         frames_of: defaultdict[str, list[tuple[Decimal, int]]] = defaultdict(list)
         for place, row in enumerate(rows):
             frames_of[row.entity_id].append((times[row.timestamp], place))
-        violations = []
+        findings = []
         for frames in frames_of.values():
             first = rows[frames[0][1]]
-            violations += [fault for _, place in frames if (fault := _other_video(rows[place], first))][:1]
+            findings += [wrong for _, place in frames if (wrong := _other_video(rows[place], first))][:1]
             frames.sort()
             repeated = next(((a[1], b[1]) for a, b in pairwise(frames) if a[0] == b[0]), None)
             if repeated:
                 earlier, later = map(rows.__getitem__, repeated)
-                violations.append(_repeated(later, earlier, [float(time) for time, _ in frames]))
-        if violations:
-            raise ValidationError("rows", violations)
+                findings.append(_repeated(later, earlier, [float(time) for time, _ in frames]))
+        if findings:
+            raise ValidationError(findings, "rows")
         places = {entity: np.array(list(map(itemgetter(1), frames)), np.int64) for entity, frames in frames_of.items()}
         return cls(rows=rows, places=places)
 
@@ -462,11 +428,11 @@ def read_table(paths: Sequence[Path], *, labels: Collection[str] | None, with_sc
     """
     reader = AvaReader(labels, with_scores=with_scores)
     rows = [row for path in paths for file in csv_files(path) for row in reader.rows(file)]
-    violations = reader.violations(paths[0]) if paths else []
+    findings = reader.findings(paths[0]) if paths else []
     try:
         table = AvaTable.of(rows)
     except ValidationError as error:
-        violations += error.violations
-    if violations:
-        raise ValidationError(", ".join(path.name for path in paths), violations)
+        findings += error.findings
+    if findings:
+        raise ValidationError(findings, ", ".join(path.name for path in paths))
     return table

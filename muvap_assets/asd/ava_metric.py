@@ -29,7 +29,9 @@ import numpy.typing as npt
 
 from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.asd.targets import unknown_labels_error
-from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 
 _SUBJECT = "average precision"
 
@@ -79,8 +81,8 @@ def ava_average_precision(
     values = finite_scores(scores)
     positive = _positive(labels)
     if len(positive) != len(values):
-        required = f"{len(positive)}, one a label"
-        raise _error(ViolationCode.COUNT_MISMATCH, "scores", f"{len(values)}", required)
+        place, required = Place(field="scores"), f"{len(positive)}, one a label"
+        raise ValidationError(Finding(Code.COUNT_MISMATCH, place, f"{len(values)}", case="scores", required=required))
     # Ascending by label within a score, so that reversing puts the positives of a tie first.
     order = np.lexsort((positive, values))[::-1]
     ranked, hits = values[order], positive[order]
@@ -111,16 +113,10 @@ def _positive(labels: npt.ArrayLike) -> npt.NDArray[np.bool_]:
     values: npt.NDArray[Any] = np.asarray(labels)
     if values.ndim != 1 or (values.size and values.dtype.kind not in "biuf"):
         found = f"{values.dtype} {list(values.shape)}"
-        raise _error(ViolationCode.LABELS_INVALID, "labels", found, "0 or 1, [rows]")
+        raise ValidationError(Finding(Code.LABELS_INVALID, Place(field="labels"), found, case="metric"))
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         place = int(np.argmax(wrong))
-        raise _error(ViolationCode.LABELS_INVALID, "labels", f"{values[place]} at {place}", "0 or 1 everywhere")
+        found = f"{values[place]} at {place}"
+        raise ValidationError(Finding(Code.LABELS_INVALID, Place(field="labels"), found, case="metric"))
     return values.astype(np.bool_)
-
-
-def _error(code: ViolationCode, field: str, found: str, required: str) -> ValidationError:
-    violation = Violation(
-        code=code, field=field, found=found, required=required, hint="Align scores to the ground truth first."
-    )
-    return ValidationError(_SUBJECT, [violation])

@@ -26,7 +26,9 @@ import numpy.typing as npt
 from muvap_assets.asd.ava_metric import AveragePrecision, ava_average_precision
 from muvap_assets.asd.evaluation import finite_scores
 from muvap_assets.asd.prediction_files import GroundTruth
-from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 
 _CUT = re.compile(r"_[0-9]+-[0-9]+$")
 
@@ -75,24 +77,28 @@ def read_division(path: Path) -> Mapping[Category, frozenset[str]]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise ValidationError(path.name, [_violation(path, None, f"unreadable ({error})", "a text file")]) from error
-    violations: list[Violation] = []
+        raise ValidationError(Finding(Code.FILE_UNREADABLE, path, f"unreadable ({error})", case="division")) from error
+    findings: list[Finding] = []
     division: dict[Category, set[str]] = {}
     ids: set[str] | None = None
+    headings = ", ".join(HEADINGS)
     for line, text in enumerate((line.strip() for line in lines), 1):
+        place, found = Place(path.name, line), ""
         if text.startswith("#"):
             category = HEADINGS.get(text.lstrip("#").strip().casefold())
             if category is None:
-                violations.append(_violation(path, line, f"heading {text!r}", f"one of {', '.join(HEADINGS)}"))
+                found = f"heading {text!r}"
             ids = set() if category is None else division.setdefault(category, set())
         elif text and ids is None:
-            violations.append(_violation(path, line, f"{text!r} above any heading", "a heading such as # OC first"))
+            found = f"{text!r} above any heading"
         elif text and ids is not None:
             ids.add(text)
-    if not division and not violations:
-        violations.append(_violation(path, None, "nothing", "headings and the ids below them"))
-    if violations:
-        raise ValidationError(path.name, violations)
+        if found:
+            findings.append(Finding(Code.ROW_MALFORMED, place, found, case="division", headings=headings))
+    if not division and not findings:
+        findings.append(Finding(Code.FILE_UNREADABLE, path.name, "nothing", case="division"))
+    if findings:
+        raise ValidationError(findings, path.name)
     return {category: frozenset(division[category]) for category in Category if category in division}
 
 
@@ -136,9 +142,3 @@ def average_precision_by_category(
         unlisted=tuple(video for video, listed in placed.items() if not listed),
         shared=tuple(video for video, listed in placed.items() if len(listed) > 1),
     )
-
-
-def _violation(path: Path, line: int | None, found: str, required: str) -> Violation:
-    hint = "Take dataset_division.txt from the release that the ground truth belongs to."
-    code = ViolationCode.ROW_MALFORMED if line else ViolationCode.FILE_UNREADABLE
-    return Violation(code=code, source=path.name, row=line, found=found, required=required, hint=hint)

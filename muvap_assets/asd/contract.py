@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from muvap_assets.asd.policy import SHARD_BYTES, Policy, ShardBytes
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.sound_files import SoundChoice
 
 AUDIO_RATE_HZ = 16_000
@@ -81,14 +82,13 @@ class TrackBoxes:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClipRow:
-    """One row as a corpus reader yields it: parsed and typed, its media not opened yet.
+class _Track:
+    """What a row says of its face track, and what is kept of it in a manifest.
 
     ``audio_path`` and ``visual_path`` are as written, absolute or relative to the corpus root. ``labels`` is uint8
-    [source_frames] of 0 and 1. ``start_sec`` is ``None`` where the source did not give one. ``video_id`` names the video
-    the clip was cut from, where the corpus has such names. ``known_defect`` is what is known to be wrong with this row as
-    the corpus is shipped; it is told where its faces are refused. ``audio_stream`` and ``audio_channel`` choose what of the
-    recording's file is meant: see :class:`muvap_assets.media.sound.SoundChoice`.
+    [source_frames] of 0 and 1. ``video_id`` names the video the clip was cut from, where the corpus has such names.
+    ``audio_stream`` and ``audio_channel`` choose what of the recording's file is meant: see
+    :class:`muvap_assets.media.sound.SoundChoice`.
     """
 
     row: int
@@ -98,23 +98,42 @@ class ClipRow:
     visual_kind: VisualKind
     source_fps: FrameRate
     labels: npt.NDArray[np.uint8]
-    start_sec: Fraction | None
-    start_sec_text: str = ""
     audio_sample_rate: int | None = None
     labels_known: bool = True
     video_id: str | None = None
-    frame_times: FrameTimes | None = None
-    known_defect: str = ""
     boxes: TrackBoxes | None = None
     license: str | None = None
     consent: str | None = None
     audio_stream: str | None = None
     audio_channel: int | None = None
 
+    def place(self, field: str | None = None, source: str | None = None) -> Place:
+        """Where a finding about this row is; ``source`` is the manifest's file."""
+        return Place(source, self.row, self.sample_id, field)
+
     @property
     def audio_from_video(self) -> bool:
         """See :func:`hears_its_video`."""
         return hears_its_video(self.visual_kind, self.visual_path, self.audio_path)
+
+    @property
+    def sound_choice(self) -> SoundChoice:
+        """Which stream and channel of the recording's file is meant."""
+        return SoundChoice(self.audio_stream, self.audio_channel)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClipRow(_Track):
+    """One row as a corpus reader yields it: parsed and typed, its media not opened yet.
+
+    ``start_sec`` is ``None`` where the source did not give one. ``known_defect`` is what is known to be wrong with this row as
+    the corpus is shipped; it is part of the message where its faces are refused.
+    """
+
+    start_sec: Fraction | None
+    start_sec_text: str = ""
+    frame_times: FrameTimes | None = None
+    known_defect: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +145,7 @@ class ParsedManifest:
 
     source: str
     rows: tuple[ClipRow, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     row_count: int
     notes: Mapping[str, Any] = field(default_factory=dict)
 
@@ -171,15 +190,9 @@ class Corpus:
         return self.source.folder
 
 
-def no_clip_fault(source: str | None = None) -> Violation:
+def no_clip(source: str | None = None) -> Finding:
     """The finding that a corpus holds no clip: nothing is made of it."""
-    return Violation(
-        code=ViolationCode.MANIFEST_EMPTY,
-        source=source,
-        found="no clip",
-        required="at least one",
-        hint="See what was left out of the manifest, and why.",
-    )
+    return Finding(Code.MANIFEST_EMPTY, source, "no clip", case="left out")
 
 
 def _rounded(numerator: int, denominator: int) -> int:
@@ -189,7 +202,7 @@ def _rounded(numerator: int, denominator: int) -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clip:
+class Clip(_Track):
     """One accepted row: a face track on its recording.
 
     The track covers ``[start_sec, start_sec + source_frames / source_fps)`` of the recording. ``recording_id`` is a digest
@@ -199,38 +212,13 @@ class Clip:
     ``recording_samples`` is the recording's length at 16 kHz, as decoding it gave.
     """
 
-    row: int
     dataset: str
-    sample_id: str
-    audio_path: str
-    visual_path: str
-    visual_kind: VisualKind
-    source_fps: FrameRate
-    labels: npt.NDArray[np.uint8]
     start_sec: Fraction
-    audio_sample_rate: int | None
     recording_id: str
     recording_samples: int
     face_height: int
     face_width: int
-    labels_known: bool = True
-    video_id: str | None = None
     faces_fingerprint: str | None = None
-    boxes: TrackBoxes | None = None
-    license: str | None = None
-    consent: str | None = None
-    audio_stream: str | None = None
-    audio_channel: int | None = None
-
-    @property
-    def audio_from_video(self) -> bool:
-        """See :func:`hears_its_video`."""
-        return hears_its_video(self.visual_kind, self.visual_path, self.audio_path)
-
-    @property
-    def sound_choice(self) -> SoundChoice:
-        """Which stream and channel of the recording's file is meant."""
-        return SoundChoice(self.audio_stream, self.audio_channel)
 
     @property
     def source_frames(self) -> int:

@@ -27,7 +27,9 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.timeline import MODEL_FPS, FrameRate, RateLike, model_frame_count, model_indices
-from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 
 _SUBJECT = "scores"
 
@@ -58,14 +60,10 @@ def lift(
     values = finite_scores(scores)
     required = model_frame_count(source_frames, source_fps, model_fps)
     if len(values) != required:
-        violation = Violation(
-            code=ViolationCode.COUNT_MISMATCH,
-            field=_SUBJECT,
-            found=f"{len(values)}",
-            required=f"{required}, one a model frame of {source_frames} native frames at {FrameRate.parse(source_fps).text} fps",
-            hint="Score the whole track; drop context and padding frames first.",
-        )
-        raise ValidationError(_SUBJECT, [violation])
+        fps = FrameRate.parse(source_fps).text
+        needed = f"{required}, one a model frame of {source_frames} native frames at {fps} fps"
+        place, found = Place(field=_SUBJECT), f"{len(values)}"
+        raise ValidationError(Finding(Code.COUNT_MISMATCH, place, found, case="scores", required=needed))
     indices = model_indices(source_frames, source_fps, model_fps)
     lifted: npt.NDArray[np.floating[Any]] = values[indices]
     return lifted
@@ -87,13 +85,6 @@ def finite_scores(scores: npt.ArrayLike, sample_id: str | None = None) -> npt.ND
         place = int(np.argmin(np.isfinite(values)))
         found = f"{values[place]} at {place}"
     if found:
-        violation = Violation(
-            code=ViolationCode.ROW_MALFORMED,
-            sample_id=sample_id,
-            field=_SUBJECT,
-            found=found,
-            required="finite real numbers, [n]",
-            hint="Look for the loss or the activation that overflowed, and hand over one dimension.",
-        )
-        raise ValidationError(_SUBJECT, [violation])
+        where = Place(sample_id=sample_id, field=_SUBJECT)
+        raise ValidationError(Finding(Code.ROW_MALFORMED, where, found, case="scores"))
     return values

@@ -7,7 +7,6 @@ from the rate, at which neighbours lie ``1 / source_fps`` apart, give or take wh
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -16,7 +15,8 @@ import numpy.typing as npt
 
 from muvap_assets.asd.contract import ClipRow
 from muvap_assets.asd.timeline import FrameRate, usual_rates
-from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
 from muvap_assets.media.faces import stamp_gaps
 
 NAME_TOLERANCE_USEC = 5_000
@@ -25,10 +25,9 @@ NAME_TOLERANCE_USEC = 5_000
 _GRID_SEC = Fraction(2 * NAME_TOLERANCE_USEC, 1_000_000)
 
 _SHOWN = 5
-_HINT = "Never trimmed or padded, since every later label would shift: extract the track again or drop the row."
 
 
-def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
+def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Finding]:
     """Hold the frame files of a row, in numeric order, to its labels, its annotated times and its rate.
 
     A gap is more than one and a half steps of the rate; less than half a step is a crop too many. Where the corpus does not
@@ -47,10 +46,8 @@ def check_frame_times(row: ClipRow, names: Sequence[str]) -> list[Violation]:
     else:
         found = _against_count(row, names, times)
         gaps = _gaps(row, times, names, "the crops leave")
-    problems = [*found, *gaps]
-    hint = _coarse_names(row, names) or _rate_hint(row, times)
-    problems = [replace(problem, hint=problem.hint + hint) for problem in problems]
-    return problems or list(_other_rate(row, times))
+    advice = _coarse_names(row, names) or _rate_hint(row, times)
+    return [finding.advised(advice) for finding in (*found, *gaps)] or list(_other_rate(row, times))
 
 
 def _coarse_names(row: ClipRow, names: Sequence[str]) -> str:
@@ -59,7 +56,7 @@ def _coarse_names(row: ClipRow, names: Sequence[str]) -> str:
     if row.source_fps.value <= limit or any(len(name.rpartition(".")[0].partition(".")[2]) > 2 for name in names):
         return ""
     return (
-        f" Or rather name the crops by number or with more decimals: two decimals name at most {limit} frames a second, and at "
+        f"Or rather name the crops by number or with more decimals: two decimals name at most {limit} frames a second, and at "
         f"{row.source_fps.text} some were written over others."
     )
 
@@ -74,28 +71,23 @@ def _rate_hint(row: ClipRow, times: npt.NDArray[np.int64]) -> str:
     ]
     if not fit or any(rate.value == row.source_fps.value for rate in fit):
         return ""
-    return f" Or source_fps is wrong: {' or '.join(rate.text for rate in fit)} would fit."
+    return f"Or source_fps is wrong: {' or '.join(rate.text for rate in fit)} would fit."
 
 
-def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Violation]:
+def _numbered(row: ClipRow, names: Sequence[str]) -> Iterator[Finding]:
     first, last = (int(name.partition(".")[0]) for name in (names[0], names[-1]))
     if last - first == len(names) - 1:
         return
     numbers = np.array([int(name.partition(".")[0]) for name in names], np.int64)
     gaps = stamp_gaps(names)
     if gaps:
-        yield _gap(row, "the crops leave", gaps, "crops numbered without a break")
+        yield _gap(row, "the crops leave", gaps, "numbers")
     step = int(np.median(np.diff(numbers)))
     # Milliseconds of the track's rate are no frame numbers.
     if step > 1 and abs(step - 1000 / row.source_fps.value) > 1:
-        yield Violation(
-            code=ViolationCode.SOURCE_FPS_DIFFERS,
-            field="source_fps",
-            found=f"{row.source_fps.text}, while the crops are numbered in steps of {step}",
-            required="the rate of the crops themselves",
-            hint=f"If these are frames of a video of {row.source_fps.text} fps, the rate of the crops is a {step}th of it.",
-            severity=Severity.WARNING,
-        )
+        fps = row.source_fps.text
+        found = f"{fps}, while the crops are numbered in steps of {step}"
+        yield Finding(Code.SOURCE_FPS_DIFFERS, row.place("source_fps"), found, case="steps", fps=fps, step=step)
 
 
 def _regular(times: npt.NDArray[np.int64], rate: FrameRate) -> bool:
@@ -131,7 +123,7 @@ def _usec(name: str) -> int:
 
 def _against_annotation(
     row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64], annotated: npt.NDArray[np.int64]
-) -> Iterator[Violation]:
+) -> Iterator[Finding]:
     if len(times) == len(annotated) and (np.abs(times - annotated) <= NAME_TOLERANCE_USEC).all():
         return
     extra = [names[i] for i in _without_partner(times, annotated)]
@@ -139,9 +131,11 @@ def _against_annotation(
     parts = [f"labels has {len(row.labels)} entries, faces has {len(names)} frames"]
     parts += [f"extra {_shown(extra)}"] if extra else []
     parts += [f"missing {_shown(missing)}"] if missing else []
-    equal = len(times) == len(annotated)
-    code = ViolationCode.FRAME_TIMES_MISMATCH if equal else ViolationCode.LABEL_COUNT_MISMATCH
-    yield _fault(row, code, "; ".join(parts), "one crop at each annotated time")
+    place, found = row.place("visual_path"), "; ".join(parts)
+    if len(times) == len(annotated):
+        yield Finding(Code.FRAME_TIMES_MISMATCH, place, found).advised(row.known_defect)
+    else:
+        yield Finding(Code.LABEL_COUNT_MISMATCH, place, found, case="annotation").advised(row.known_defect)
 
 
 def _without_partner(times: npt.NDArray[np.int64], others: npt.NDArray[np.int64]) -> list[int]:
@@ -155,15 +149,16 @@ def _without_partner(times: npt.NDArray[np.int64], others: npt.NDArray[np.int64]
     return np.flatnonzero(nearest > NAME_TOLERANCE_USEC).tolist()
 
 
-def _against_count(row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64]) -> Iterator[Violation]:
+def _against_count(row: ClipRow, names: Sequence[str], times: npt.NDArray[np.int64]) -> Iterator[Finding]:
     crowded = _crowded(row, times)
     extra = f"; extra {_shown([names[i] for i in crowded])}" if crowded else ""
     if len(names) != len(row.labels):
         found = f"labels has {len(row.labels)} entries, faces has {len(names)} frames{extra}"
-        yield _fault(row, ViolationCode.LABEL_COUNT_MISMATCH, found, "as many labels as faces")
+        yield Finding(Code.LABEL_COUNT_MISMATCH, row.place("visual_path"), found).advised(row.known_defect)
     elif crowded:
         found = f"{_shown([names[i] for i in crowded])} less than half a step after the crop before"
-        yield _fault(row, ViolationCode.FRAME_CROWDED, found, f"steps of 1/{row.source_fps.text} s")
+        crowding = Finding(Code.FRAME_CROWDED, row.place("visual_path"), found, fps=row.source_fps.text)
+        yield crowding.advised(row.known_defect)
 
 
 def _crowded(row: ClipRow, times: npt.NDArray[np.int64]) -> list[int]:
@@ -175,39 +170,30 @@ def _crowded(row: ClipRow, times: npt.NDArray[np.int64]) -> list[int]:
     return [int(i + 1 if off[i + 1] >= off[i] else i) for i in close]
 
 
-def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whose: str) -> Iterator[Violation]:
+def _gaps(row: ClipRow, times: npt.NDArray[np.int64], names: Sequence[str], whose: str) -> Iterator[Finding]:
     limit = _limits(row.source_fps)[2]
     at = np.flatnonzero(np.diff(times) > limit)
     if len(at):
         gaps = [(names[i], names[i + 1]) for i in at.tolist()]
-        yield _gap(row, whose, gaps, f"neighbours at most 1.5 steps of 1/{row.source_fps.text} s apart")
+        yield _gap(row, whose, gaps)
 
 
-def _gap(row: ClipRow, whose: str, gaps: Sequence[tuple[str, str]], required: str) -> Violation:
+def _gap(row: ClipRow, whose: str, gaps: Sequence[tuple[str, str]], case: str = "") -> Finding:
     shown = ", ".join(f"between {earlier!r} and {later!r}" for earlier, later in gaps[:_SHOWN])
     more = f" and {len(gaps) - _SHOWN} more" if len(gaps) > _SHOWN else ""
-    hint = "Frames were lost, or the track is two: extract it again, or split it with a start of its own each."
-    return _fault(row, ViolationCode.FRAME_GAP, f"{whose} out frames {shown}{more}", required, hint)
+    place, found = row.place("visual_path"), f"{whose} out frames {shown}{more}"
+    return Finding(Code.FRAME_GAP, place, found, case=case, fps=row.source_fps.text).advised(row.known_defect)
 
 
-def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Violation]:
+def _other_rate(row: ClipRow, times: npt.NDArray[np.int64]) -> Iterator[Finding]:
     """A declared rate that leaves the times of the crops by half a frame, so that an index within the track moves."""
     span, steps = int(times[-1] - times[0]), len(times) - 1
     step = 1_000_000 / row.source_fps.value
     if steps and abs(span - steps * step) > step / 2 + 2 * NAME_TOLERANCE_USEC:
-        yield Violation(
-            code=ViolationCode.SOURCE_FPS_DIFFERS,
-            field="source_fps",
-            found=f"{row.source_fps.text}, while {len(times)} crops span {span / 1e6:.2f} s, as at {steps * 1e6 / span:.3f}",
-            required="the rate of the track itself",
-            hint="Accepted as declared; read the rate from the video the crops were cut from.",
-            severity=Severity.WARNING,
+        found = (
+            f"{row.source_fps.text}, while {len(times)} crops span {span / 1e6:.2f} s, as at {steps * 1e6 / span:.3f}"
         )
-
-
-def _fault(row: ClipRow, code: ViolationCode, found: str, required: str, hint: str = _HINT) -> Violation:
-    defect = f" {row.known_defect}" if row.known_defect else ""
-    return Violation(code=code, field="visual_path", found=found, required=required, hint=hint + defect)
+        yield Finding(Code.SOURCE_FPS_DIFFERS, row.place("source_fps"), found)
 
 
 def _shown(names: Sequence[str]) -> str:

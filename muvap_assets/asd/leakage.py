@@ -14,15 +14,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from muvap_assets.asd.manifest_files import MANIFEST_FILE
-from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.audio import ID_LENGTH
 
 LEAKAGE_FILE = "leakage.jsonl"
 _COLUMNS = ("sample_id", "recording_id", "video_id", "faces_fingerprint")
 _KINDS = {
-    "recording_id": (ViolationCode.SHARED_RECORDING, "the same recording, byte for byte"),
-    "video_id": (ViolationCode.SHARED_VIDEO, "the same video id"),
-    "faces_fingerprint": (ViolationCode.SHARED_MEDIA, "the same face files"),
+    "recording_id": (Code.SHARED_RECORDING, "the same recording, byte for byte"),
+    "video_id": (Code.SHARED_VIDEO, "the same video id"),
+    "faces_fingerprint": (Code.SHARED_MEDIA, "the same face files"),
 }
 _IDS_SHOWN = 3
 
@@ -53,15 +54,15 @@ def read_split(name: str, folder: Path) -> SplitContent:
     return SplitContent(name, clips_by)
 
 
-def find_leakage(split: SplitContent, others: Sequence[SplitContent]) -> list[Violation]:
+def find_leakage(split: SplitContent, others: Sequence[SplitContent]) -> list[Finding]:
     """One finding for each recording, video or set of face files that another split has too, with the clips of both.
 
     What follows from another is not told twice: face files and recordings of a shared video are not listed by themselves.
     """
-    return [violation for other in others for violation in _shared(split, other)]
+    return [finding for other in others for finding in _shared(split, other)]
 
 
-def _shared(split: SplitContent, other: SplitContent) -> Iterator[Violation]:
+def _shared(split: SplitContent, other: SplitContent) -> Iterator[Finding]:
     told: set[tuple[str, str]] = set()
     for column in ("video_id", "recording_id", "faces_fingerprint"):
         mine, theirs = split.clips_by.get(column, {}), other.clips_by.get(column, {})
@@ -75,16 +76,9 @@ def _shared(split: SplitContent, other: SplitContent) -> Iterator[Violation]:
             if pairs and pairs <= told:
                 continue
             told |= pairs
-            yield Violation(
-                code=code,
-                source=split.name,
-                sample_id=mine[value][0],
-                field=column,
-                found=f"{what} ({value}): {_listed(mine[value])} here and {_listed(theirs[value])} of {other.name}",
-                required="no clip of one split in another",
-                hint="Move all clips of it to one split; scores on the other are too good otherwise.",
-                severity=Severity.WARNING,
-            )
+            place = Place(split.name, sample_id=mine[value][0], field=column)
+            found = f"{what} ({value}): {_listed(mine[value])} here and {_listed(theirs[value])} of {other.name}"
+            yield Finding(code, place, found)
 
 
 def _small(mine: Mapping[str, Sequence[str]], theirs: Mapping[str, Sequence[str]], value: str) -> bool:

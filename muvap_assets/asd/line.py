@@ -21,7 +21,7 @@ from muvap_assets.asd.loudness import (
     verify_loudness_index,
 )
 from muvap_assets.asd.manifest import ManifestReport, validate, write_manifest
-from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, blocking_violations, verify_manifest
+from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, blocking_findings, verify_manifest
 from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT, read_manifest, read_notes, read_row_count
 from muvap_assets.asd.packs.reuse import Reuse
 from muvap_assets.asd.packs.set_aside import read_set_aside, without_set_aside
@@ -39,8 +39,8 @@ from muvap_assets.publish import (
     require_current,
     require_pinned,
     run_checked,
+    write_findings,
     write_json,
-    write_violations,
 )
 from muvap_assets.storage.digests import file_sha256
 
@@ -74,7 +74,7 @@ def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progre
         siblings = {name: _published(layout.asd_manifest(name)) for name in corpus.siblings}
         outcomes = verify_manifest(folder, corpus.policy, siblings)
         shared = next(outcome for outcome in outcomes if outcome.name == "splits_share_nothing")
-        write_violations(artifact.reports / LEAKAGE_FILE, shared.violations)
+        write_findings(artifact.reports / LEAKAGE_FILE, shared.findings)
         return outcomes
 
     return run_checked(
@@ -83,7 +83,7 @@ def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progre
         check=check,
         declared=MANIFEST_CHECKS,
         location_dependent=LOCATION_DEPENDENT,
-        findings=lambda report: report.violations,
+        findings=lambda report: report.findings,
     )
 
 
@@ -148,8 +148,8 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
             )
             bad = read_set_aside(folder)
             kept = without_set_aside(clips, bad)
-            if blocking := blocking_violations(bad, rows, len(kept), corpus.policy):
-                raise ValidationError("packed shards", blocking)
+            if blocking := blocking_findings(bad, rows, len(kept), corpus.policy):
+                raise ValidationError(blocking, "packed shards")
             artifact.reports.mkdir(parents=True, exist_ok=True)
             write_json(artifact.reports / REUSE_FILE, asdict(reuse.report))
             return kept

@@ -26,10 +26,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, no_clip_fault
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip
 from muvap_assets.asd.loudness_columns import LOUDNESS_TABLE
 from muvap_assets.asd.policy import Policy
-from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.audio import (
     INT16_SCALE,
     RESAMPLER_QUALITY,
@@ -40,7 +42,7 @@ from muvap_assets.media.audio import (
     resampled_blocks,
     to_int16,
 )
-from muvap_assets.media.sound_files import Float32, SoundChoice, audio_error
+from muvap_assets.media.sound_files import Float32, SoundChoice
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, write_json
@@ -136,7 +138,7 @@ def measure_recording(
         choice: a stream and a channel of it.
 
     Raises:
-        MediaError: it cannot be decoded, holds non-finite values (AUDIO_NON_FINITE, with their count), is empty, or is not
+        ValidationError: it cannot be decoded, holds non-finite values (AUDIO_NON_FINITE, with their count), is empty, or is not
             the recording that was expected (AUDIO_CHANGED).
     """
     levels, frames = _Levels(), 0
@@ -151,13 +153,8 @@ def measure_recording(
         sha256 = file_sha256(path)
         identity = recording_id(sha256, source.file.track)
         if expected_id not in (None, identity):
-            raise audio_error(
-                ViolationCode.AUDIO_CHANGED,
-                path,
-                found=f"recording {identity}",
-                required=f"{expected_id}, as when the manifest was made",
-                hint="Materialize asd/manifest again.",
-            )
+            required = f"{expected_id}, as when the manifest was made"
+            raise ValidationError(Finding(Code.AUDIO_CHANGED, path, f"recording {identity}", required=required))
         for block in resampled_blocks(mono_blocks(counted(source.blocks()), path), source.rate_hz):
             levels.add(*to_int16(block))
     checked_samples_16k(path, frames, source.rate_hz)
@@ -195,22 +192,22 @@ def build_loudness_index(
         ValidationError: there is no clip, or recordings cannot be measured; it names all of them.
     """
     if not clips:
-        raise ValidationError("loudness index", [no_clip_fault()])
+        raise ValidationError(Finding(Code.MANIFEST_EMPTY, None, "no clip"), "loudness index")
     recordings = _first_clips(clips)
     if any(clip.audio_from_video for clip in recordings.values()):
         load_video_decoder()
     rows: list[LoudnessStats] = []
-    violations: list[Violation] = []
+    findings: list[Finding] = []
     with thread_pool(workers or os.cpu_count()) as pool:
         results = pool.map(lambda clip: _measured(clip, root), recordings.values())
         for clip, result in zip(recordings.values(), results, strict=True):
             if isinstance(result, LoudnessStats):
                 rows.append(result)
             else:
-                violations.append(result)
-            progress(len(rows) + len(violations), len(recordings), clip.audio_path)
-    if violations:
-        raise ValidationError("loudness index", violations)
+                findings.append(result)
+            progress(len(rows) + len(findings), len(recordings), clip.audio_path)
+    if findings:
+        raise ValidationError(findings, "loudness index")
     table = pa.Table.from_pylist([asdict(row) for row in rows], schema=_SCHEMA)
     pq.write_table(table, folder / INDEX_FILE, compression="zstd")
     provenance = {
@@ -232,10 +229,9 @@ def read_loudness_index(folder: Path) -> dict[str, LoudnessStats]:
     rows = _read_rows(folder)
     index = {row.recording_id: row for row in rows}
     if len(index) != len(rows):
-        raise FormatError(
-            f"{folder / INDEX_FILE}: {len(rows)} rows for {len(index)} recordings; required: one row a recording. "
-            "Materialize asd/loudness_index again."
-        )
+        found = f"{len(rows)} rows for {len(index)} recordings"
+        finding = Finding(Code.ARTIFACT_INVALID, folder / INDEX_FILE, found, case="recordings")
+        raise FormatError(finding.placed(source=INDEX_FILE))
     return index
 
 
@@ -246,7 +242,7 @@ def read_inputs(folder: Path) -> dict[str, str]:
         FormatError: the provenance is missing or damaged.
     """
     path = folder / PROVENANCE_FILE
-    with reading(path, "JSON with the versions of the inputs", "Materialize asd/loudness_index again."):
+    with reading(path):
         inputs = json.loads(path.read_text(encoding="utf-8"))["inputs"]
         return {str(name): str(version) for name, version in inputs.items()}
 
@@ -260,8 +256,7 @@ def verify_loudness_index(folder: Path, clips: Sequence[Clip], policy: Policy) -
         rows = _read_rows(folder)
         read_inputs(folder)
     except FormatError as error:
-        found = str(error).replace(f"{folder}/", "")  # findings are stored, and name no folder of this machine
-        return [CheckOutcome.of("levels_finite", [_finding(ViolationCode.ARTIFACT_INVALID, found, "a readable index")])]
+        return [CheckOutcome.of("levels_finite", error.findings)]
     return [_check_levels(rows), _check_recordings(rows, clips), _check_silence(rows, policy)]
 
 
@@ -272,14 +267,15 @@ def _first_clips(clips: Sequence[Clip]) -> dict[str, Clip]:
     return first
 
 
-def _measured(clip: Clip, root: Path) -> LoudnessStats | Violation:
+def _measured(clip: Clip, root: Path) -> LoudnessStats | Finding:
     try:
         stats = measure_recording(
             clip.audio_file(root), clip.audio_sample_rate, clip.recording_id, clip.audio_from_video, clip.sound_choice
         )
-    except MediaError as error:
-        violation = error.violation(source=clip.dataset, row=clip.row, sample_id=clip.sample_id, field="audio_path")
-        return replace(violation, found=f"{clip.audio_path}: {violation.found}")
+    except ValidationError as error:
+        return error.finding.of_file(
+            clip.audio_path, source=clip.dataset, row=clip.row, sample_id=clip.sample_id, field="audio_path"
+        )
     return replace(stats, audio_path=_portable(clip.audio_path, root))
 
 
@@ -293,31 +289,29 @@ def _portable(audio_path: str, root: Path) -> str:
 
 def _read_rows(folder: Path) -> list[LoudnessStats]:
     path = folder / INDEX_FILE
-    with reading(path, "a Parquet file", "Materialize asd/loudness_index again."):
+    with reading(path):
         table = pq.read_table(path)
         names, types = table.schema.names, [str(kind) for kind in table.schema.types]
     if not table.schema.equals(_SCHEMA):
-        raise FormatError(
-            f"{path}: columns {names} of types {types}; required: "
-            f"{_SCHEMA.names} as this version writes them. Materialize asd/loudness_index again."
-        )
-    with reading(path, "whole rows", "Materialize asd/loudness_index again."):
+        finding = Finding(Code.ARTIFACT_INVALID, path, f"columns {names} of types {types}", case="columns")
+        raise FormatError(finding.placed(source=path.name))
+    with reading(path):
         return [LoudnessStats(**row) for row in table.to_pylist()]
 
 
 def _check_levels(rows: Sequence[LoudnessStats]) -> CheckOutcome:
-    violations = [
-        _finding(ViolationCode.LEVEL_INVALID, f"{row.audio_path}: {fault}", "finite levels that agree with each other")
+    findings = [
+        Finding(Code.LEVEL_INVALID, INDEX_FILE, f"{row.audio_path}: {found}")
         for row in rows
-        if (fault := _level_fault(row))
+        if (found := _wrong_level(row))
     ]
     levels = [row.dbfs for row in rows if row.dbfs is not None and math.isfinite(row.dbfs)]
     spread = {"dbfs_min": min(levels), "dbfs_median": float(median(levels)), "dbfs_max": max(levels)} if levels else {}
     clipped = sum(row.clipped_samples for row in rows)
-    return CheckOutcome.of("levels_finite", violations, recordings=len(rows), clipped_samples=clipped, **spread)
+    return CheckOutcome.of("levels_finite", findings, recordings=len(rows), clipped_samples=clipped, **spread)
 
 
-def _level_fault(row: LoudnessStats) -> str | None:
+def _wrong_level(row: LoudnessStats) -> str | None:
     """What is wrong with a row's levels, or ``None``."""
     numbers = {field.name: getattr(row, field.name) for field in fields(row)}
     broken = [name for name, value in numbers.items() if isinstance(value, float) and not math.isfinite(value)]
@@ -341,61 +335,42 @@ def _check_recordings(rows: Sequence[LoudnessStats], clips: Sequence[Clip]) -> C
     seen: dict[str, int] = {}
     for row in rows:
         seen[row.recording_id] = seen.get(row.recording_id, 0) + 1
-    rule = "one row for each recording of the manifest, and no other"
-    faults = [f"no row for recording {name}" for name in required if name not in seen]
-    faults += [f"{count} rows for recording {name}" for name, count in seen.items() if count > 1]
-    faults += [f"a row for recording {name}, which the manifest does not name" for name in seen if name not in required]
-    faults += [
+    wrong = [f"no row for recording {name}" for name in required if name not in seen]
+    wrong += [f"{count} rows for recording {name}" for name, count in seen.items() if count > 1]
+    wrong += [f"a row for recording {name}, which the manifest does not name" for name in seen if name not in required]
+    wrong += [
         f"recording {row.recording_id} of SHA-256 {row.sha256}"
         for row in rows
         if not row.recording_id.startswith(recording_id(row.sha256))
     ]
-    violations = [_finding(ViolationCode.COUNT_MISMATCH, fault, rule) for fault in faults]
-    violations += [
-        _finding(
-            ViolationCode.COUNT_MISMATCH,
+    findings = [Finding(Code.COUNT_MISMATCH, INDEX_FILE, found, case="recordings") for found in wrong]
+    findings += [
+        Finding(
+            Code.COUNT_MISMATCH,
+            INDEX_FILE,
             f"{row.audio_path}: {row.samples_16k} samples",
-            f"{required[row.recording_id]}, as the manifest counted",
+            required=f"{required[row.recording_id]}, as the manifest counted",
         )
         for row in rows
         if row.samples_16k != required.get(row.recording_id, row.samples_16k)
     ]
     hours = sum(row.samples_16k for row in rows) / AUDIO_RATE_HZ / 3600
     return CheckOutcome.of(
-        "one_row_per_recording", violations, recordings=len(rows), clips=len(clips), hours=round(hours, 6)
+        "one_row_per_recording", findings, recordings=len(rows), clips=len(clips), hours=round(hours, 6)
     )
 
 
 def _check_silence(rows: Sequence[LoudnessStats], policy: Policy) -> CheckOutcome:
     silent = [row for row in rows if row.silent]
     share = len(silent) / len(rows) if rows else 0.0
-    violations = [
-        Violation(
-            code=ViolationCode.AUDIO_SILENT,
-            source=INDEX_FILE,
-            found=f"{row.audio_path}: silent",
-            required="a signal",
-            hint="Listen to it; a silent recording teaches nothing about who speaks. Channels may also cancel each other.",
-            severity=Severity.WARNING,
-        )
-        for row in silent
-    ]
+    findings = [Finding(Code.AUDIO_SILENT, INDEX_FILE, f"{row.audio_path}: silent") for row in silent]
     passed = share <= policy.max_silent_share
     if not passed:
         found = f"{len(silent)} of {len(rows)} recordings are silent ({share:.1%})"
-        hint = "Correct audio_path, or raise max_silent_share."
-        violations.insert(
-            0, _finding(ViolationCode.SILENT_SHARE, found, f"at most {policy.max_silent_share:.1%}", hint)
-        )
+        findings.insert(0, Finding(Code.SILENT_SHARE, INDEX_FILE, found, limit=f"{policy.max_silent_share:.1%}"))
     return CheckOutcome(
         name="silent_share",
         passed=passed,
         numbers={"silent": len(silent), "recordings": len(rows), "share": share, "max_share": policy.max_silent_share},
-        violations=tuple(violations),
+        findings=tuple(findings),
     )
-
-
-def _finding(
-    code: ViolationCode, found: str, required: str, hint: str = "Materialize asd/loudness_index again."
-) -> Violation:
-    return Violation(code=code, source=INDEX_FILE, found=found, required=required, hint=hint)

@@ -12,7 +12,7 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from itertools import chain
 from pathlib import Path
@@ -27,28 +27,30 @@ from muvap_assets.asd.contract import (
     ClipRow,
     ParsedManifest,
     VisualKind,
-    no_clip_fault,
+    no_clip,
 )
 from muvap_assets.asd.frame_times import check_frame_times
-from muvap_assets.asd.manifest_checks import blocking_violations
+from muvap_assets.asd.manifest_checks import blocking_findings
 from muvap_assets.asd.manifest_files import (
+    FINDINGS_FILE,
     MANIFEST_FILE,
     PROVENANCE_FILE,
     TSV_FILE,
-    VIOLATIONS_FILE,
     write_rows,
     write_tsv,
 )
-from muvap_assets.asd.packs.face_writer import decode_faults
+from muvap_assets.asd.packs.face_writer import decode_findings
 from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import usual_rates
 from muvap_assets.asd.video_rows import open_video_rows
-from muvap_assets.errors import MediaError, Severity, Violation, ViolationCode, errors_of
-from muvap_assets.media.audio import AudioProbe, probe_audio, scale_fault
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, errors_of
+from muvap_assets.media.audio import AudioProbe, probe_audio, wrong_scale
 from muvap_assets.media.faces import list_frames, load_decoder, not_jpeg, open_npy_faces
-from muvap_assets.media.sound_files import SoundChoice, SoundNote
+from muvap_assets.media.sound_files import SoundChoice
 from muvap_assets.progress import Progress, no_progress
-from muvap_assets.publish import write_json, write_violations
+from muvap_assets.publish import write_findings, write_json
 from muvap_assets.threads import thread_pool
 
 _HOLES_TOLD_SEC = Fraction(1, 24)  # a lost packet, no hole
@@ -67,7 +69,7 @@ class ManifestReport:
 
     source: str
     clips: tuple[Clip, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     row_count: int
     policy: Policy
     notes: Mapping[str, Any] = field(default_factory=dict)
@@ -80,7 +82,7 @@ class ManifestReport:
     @property
     def accepted_as_a_whole(self) -> bool:
         """Whether the policy lets the accepted rows go on."""
-        return not blocking_violations(self.violations, self.row_count, len(self.clips), self.policy)
+        return not blocking_findings(self.findings, self.row_count, len(self.clips), self.policy)
 
 
 def validate(
@@ -98,27 +100,27 @@ def validate(
     read. With ``deep`` every face is read and decoded as well, as packing does it. Never raises for what the media hold:
     everything wrong is in the report, together.
     """
-    findings = list(parsed.violations)
+    findings = list(parsed.findings)
     from_videos = open_video_rows(parsed.rows, root, progress)  # first: it loads the decoder that both need
     probes = _probe_recordings(parsed, root, findings, progress)
     clips = []
     for row in parsed.rows:
         if row.row in from_videos:
-            shape, problems = from_videos[row.row]
+            shape, found = from_videos[row.row]
             faces = _Faces(*shape) if shape else None
         else:
-            faces, problems = _open_faces(row, root)
+            faces, found = _open_faces(row, root)
         probe = probes.get(_Recording.of(row))
-        told = any(problem.code is ViolationCode.LABEL_COUNT_MISMATCH for problem in problems)
+        told = any(finding.code is Code.LABEL_COUNT_MISMATCH for finding in found)
         if faces is not None and faces.frames != len(row.labels) and not told:
-            problems.append(_label_count_mismatch(row, faces.frames))
+            counts = f"labels has {len(row.labels)} entries, faces has {faces.frames} frames"
+            found.append(Finding(Code.LABEL_COUNT_MISMATCH, row.place("labels"), counts))
         clip = None
         if faces is not None and probe is not None:
             clip = _clip(row, dataset, faces, probe)
-            problems.extend(_check_audio_span(row, clip, probe, policy))
-        placed = [_placed(problem, parsed.source, row) for problem in problems]
-        findings.extend(placed)
-        if clip is not None and not errors_of(placed):
+            found.extend(_check_audio_span(row, clip, probe, policy))
+        findings.extend(finding.placed(source=parsed.source) for finding in found)
+        if clip is not None and not errors_of(found):
             clips.append(clip)
     clips, odd = _reject_odd_shapes(parsed.source, clips)
     findings.extend(odd)
@@ -127,7 +129,7 @@ def validate(
         findings.extend(undecodable)
     findings.extend(_same_media(parsed.source, clips))
     if not clips and not errors_of(findings):
-        findings.append(no_clip_fault(parsed.source))
+        findings.append(no_clip(parsed.source))
     findings.sort(key=lambda finding: finding.row or 0)
     return ManifestReport(parsed.source, tuple(clips), tuple(findings), parsed.row_count, policy, parsed.notes)
 
@@ -142,32 +144,26 @@ class _Recording(NamedTuple):
 
     @classmethod
     def of(cls, row: ClipRow) -> _Recording:
-        choice = SoundChoice(row.audio_stream, row.audio_channel)
-        return cls(row.audio_path, row.audio_sample_rate, row.audio_from_video, choice)
+        return cls(row.audio_path, row.audio_sample_rate, row.audio_from_video, row.sound_choice)
 
 
 def _probe_recordings(
-    parsed: ParsedManifest, root: Path, findings: list[Violation], progress: Progress
+    parsed: ParsedManifest, root: Path, findings: list[Finding], progress: Progress
 ) -> dict[_Recording, AudioProbe]:
     """Every recording decoded once; what is wrong with one is reported for each row that names it."""
     rows_of: dict[_Recording, list[ClipRow]] = {}
     for row in parsed.rows:
         rows_of.setdefault(_Recording.of(row), []).append(row)
 
-    def probe(key: _Recording) -> AudioProbe | MediaError:
+    def probe(key: _Recording) -> AudioProbe | Finding:
+        path = root / key.path
         try:
-            found = probe_audio(root / key.path, key.rate_hz, key.from_video, key.choice)
-        except MediaError as error:
-            return error
+            found = probe_audio(path, key.rate_hz, key.from_video, key.choice)
+        except ValidationError as error:
+            return error.finding
         if found.non_finite:
-            return MediaError(
-                ViolationCode.AUDIO_NON_FINITE,
-                key.path,
-                found=f"{found.non_finite} samples are NaN or infinite",
-                required="finite samples",
-                hint="Export the recording again, or drop its rows.",
-            )
-        return scale_fault(key.path, found.peak) or found
+            return Finding(Code.AUDIO_NON_FINITE, path, f"{found.non_finite} samples are NaN or infinite")
+        return wrong_scale(path, found.peak) or found
 
     probes: dict[_Recording, AudioProbe] = {}
     cores = os.cpu_count() or 1
@@ -179,58 +175,39 @@ def _probe_recordings(
         results = chain.from_iterable(pool.map(lambda batch: [probe(key) for key in batch], batches))
         for done, (key, result) in enumerate(zip(rows_of, results, strict=True), 1):
             progress(done, len(rows_of), key.path)
-            if isinstance(result, MediaError):
-                findings.extend(
-                    _placed(result.violation(field="audio_path"), parsed.source, row) for row in rows_of[key]
-                )
+            if isinstance(result, Finding):
+                findings.extend(_of_audio(result, row, parsed.source) for row in rows_of[key])
             else:
                 probes[key] = result
-                findings.extend(_oddities(result, parsed.source, rows_of[key][0]))
+                odd = _oddities(result, root / key.path)
+                findings.extend(_of_audio(finding, rows_of[key][0], parsed.source) for finding in odd)
     return _one_rate_a_recording(parsed.source, probes, rows_of, findings)
 
 
-def _oddities(probe: AudioProbe, source: str, row: ClipRow) -> Iterator[Violation]:
+def _oddities(probe: AudioProbe, path: Path) -> Iterator[Finding]:
     """Warnings about a recording, once for all rows that name it."""
-    notes = list(probe.notes)
+    for note in probe.notes:
+        yield note.placed(path=str(path))
     if abs(probe.offset_sec) > _OFFSET_TOLD_SEC:  # so that nobody has to wonder whether it was seen
-        late = probe.offset_sec > 0
-        notes.append(
-            SoundNote(
-                ViolationCode.AUDIO_OFFSET,
-                found=f"its sound starts {abs(float(probe.offset_sec)):.4f} s {'after' if late else 'before'} its first frame",
-                required="both from the first frame on",
-                hint=f"Accepted: {'silence was put before it' if late else 'what is earlier was cut off'}.",
-            )
-        )
+        late = "after" if probe.offset_sec > 0 else "before"
+        found = f"its sound starts {abs(float(probe.offset_sec)):.4f} s {late} its first frame"
+        yield Finding(Code.AUDIO_OFFSET, path, found)
     if probe.cancelled_db > MAX_CANCELLED_DB:
         level = "is silent" if math.isinf(probe.cancelled_db) else f"lies {probe.cancelled_db:.1f} dB below them"
-        notes.append(
-            SoundNote(
-                ViolationCode.AUDIO_CANCELLED,
-                found=f"the mono mix of its {probe.channels} channels {level}",
-                required=f"at most {MAX_CANCELLED_DB} dB below the mean power of the channels",
-                hint="The channels cancel each other; choose one by audio_channel.",
-            )
-        )
-    for note in notes:
-        yield Violation(
-            code=ViolationCode(note.code),
-            source=source,
-            row=row.row,
-            sample_id=row.sample_id,
-            field="audio_path",
-            found=f"{row.audio_path}: {note.found}",
-            required=note.required,
-            hint=note.hint,
-            severity=Severity.WARNING,
-        )
+        found = f"the mono mix of its {probe.channels} channels {level}"
+        yield Finding(Code.AUDIO_CANCELLED, path, found, limit=MAX_CANCELLED_DB)
+
+
+def _of_audio(finding: Finding, row: ClipRow, source: str) -> Finding:
+    """A finding about the file of a row's recording, in the row's place."""
+    return finding.of_file(row.audio_path, source=source, row=row.row, sample_id=row.sample_id, field="audio_path")
 
 
 def _one_rate_a_recording(
     source: str,
     probes: dict[_Recording, AudioProbe],
     rows_of: Mapping[_Recording, list[ClipRow]],
-    findings: list[Violation],
+    findings: list[Finding],
 ) -> dict[_Recording, AudioProbe]:
     """One array named with two rates would be two recordings of one id: all its rows are refused."""
     rates: dict[str, set[int]] = {}
@@ -244,14 +221,9 @@ def _one_rate_a_recording(
             kept[key] = probe
             continue
         for row in rows_of[key]:
-            conflict = Violation(
-                code=ViolationCode.AUDIO_RATE_INVALID,
-                field="audio_sample_rate",
-                found=f"the rates {sorted(rates[identity[key]])} for the same recording",
-                required="one rate a recording",
-                hint="Keep the true one.",
-            )
-            findings.append(_placed(conflict, source, row))
+            found = f"the rates {sorted(rates[identity[key]])} for the same recording"
+            place = row.place("audio_sample_rate", source)
+            findings.append(Finding(Code.AUDIO_RATE_INVALID, place, found, case="several"))
     return kept
 
 
@@ -264,33 +236,28 @@ class _Faces(NamedTuple):
     fingerprint: str | None = None
 
 
-def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Violation]]:
+def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Finding]]:
     """A row's faces, or ``None`` and what is wrong with them."""
     path = root / row.visual_path
     if row.visual_kind is VisualKind.NPY:
         try:
             opened = open_npy_faces(path)
             return _Faces(*opened.shape, opened.fingerprint()), []
-        except MediaError as error:
-            return None, [_media_fault(error, "visual_path", row.visual_path)]
-    names, errors, fingerprint = list_frames(path)
-    if errors:
-        return None, [_media_fault(error, "visual_path", row.visual_path) for error in errors]
-    problems = check_frame_times(row, names)
+        except ValidationError as error:
+            return None, [_of_faces(error.finding, row)]
+    names, findings, fingerprint = list_frames(path)
+    if findings:
+        return None, [_of_faces(finding, row) for finding in findings]
+    found = check_frame_times(row, names)
     # An extra or a missing file is the better answer to a stray one, and says what there is to do.
-    if not problems and len(names) == len(row.labels) and (other := not_jpeg(path, names)):
-        problems = [_media_fault(other, "visual_path", row.visual_path)]
-    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), problems
+    if not found and len(names) == len(row.labels) and (other := not_jpeg(path, names)):
+        found = [_of_faces(other, row)]
+    return _Faces(len(names), FACE_SIZE, FACE_SIZE, fingerprint), found
 
 
-def _label_count_mismatch(row: ClipRow, frames: int) -> Violation:
-    return Violation(
-        code=ViolationCode.LABEL_COUNT_MISMATCH,
-        field="labels",
-        found=f"labels has {len(row.labels)} entries, faces has {frames} frames",
-        required="as many labels as faces",
-        hint="Never trimmed or padded, since every later label would shift: extract the face track again or drop the row.",
-    )
+def _of_faces(finding: Finding, row: ClipRow) -> Finding:
+    """A finding about the file or folder of a row's faces, in the row's place."""
+    return finding.of_file(row.visual_path, row=row.row, sample_id=row.sample_id, field="visual_path")
 
 
 def _clip(row: ClipRow, dataset: str, faces: _Faces, probe: AudioProbe) -> Clip:
@@ -320,7 +287,7 @@ def _clip(row: ClipRow, dataset: str, faces: _Faces, probe: AudioProbe) -> Clip:
     )
 
 
-def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Policy) -> Iterator[Violation]:
+def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Policy) -> Iterator[Finding]:
     """Does the recording cover the faces, and is it known where on it they lie?"""
     audio_sec, faces_sec = Fraction(probe.frames, probe.rate_hz), clip.source_frames / clip.source_fps.value
     frame_sec = 1 / clip.source_fps.value
@@ -328,22 +295,14 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
     rounding = NAME_ROUNDING_SEC if cut_to_names else 0
     lost_sec = _lost_sec(clip, probe)
     if row.start_sec is None and audio_sec > faces_sec + frame_sec + CLIP_LOCAL_TOLERANCE_SEC:
-        yield Violation(
-            code=ViolationCode.START_SEC_REQUIRED,
-            field="start_sec",
-            found=f"none given, and the audio lasts {float(audio_sec):.3f} s while the faces last {float(faces_sec):.3f} s",
-            required="the clip's start on the recording",
-            hint="It cannot be recovered from the rate and the labels: take it from the corpus, or cut the audio to the clip."
-            + _rate_hint(row, clip.source_frames, audio_sec),
+        found = (
+            f"none given, and the audio lasts {float(audio_sec):.3f} s while the faces last {float(faces_sec):.3f} s"
         )
+        required = Finding(Code.START_SEC_REQUIRED, row.place("start_sec"), found)
+        yield required.advised(_rate_hint(row, clip.source_frames, audio_sec))
     elif clip.padded_samples == clip.audio_samples:
-        yield Violation(
-            code=ViolationCode.AUDIO_NO_OVERLAP,
-            field="start_sec",
-            found=f"the clip starts at {float(clip.start_sec):.3f} s and the recording ends at {float(audio_sec):.3f} s",
-            required="a clip on its recording",
-            hint="Check start_sec and audio_path.",
-        )
+        found = f"the clip starts at {float(clip.start_sec):.3f} s and the recording ends at {float(audio_sec):.3f} s"
+        yield Finding(Code.AUDIO_NO_OVERLAP, row.place("start_sec"), found)
     elif clip.padded_samples > (frame_sec + rounding) * AUDIO_RATE_HZ + 1 or lost_sec > _HOLES_TOLD_SEC:
         share = (clip.padded_samples + lost_sec * AUDIO_RATE_HZ) / clip.audio_samples
         rejected = share > policy.max_missing_audio_share
@@ -353,17 +312,15 @@ def _check_audio_span(row: ClipRow, clip: Clip, probe: AudioProbe, policy: Polic
         allowed = f"one frame ({float(frame_sec):.3f} s)" + f", 1/{_HOLES_TOLD_SEC.denominator} s in holes" * (
             lost_sec > 0
         )
-        yield Violation(
-            code=ViolationCode.AUDIO_SHORT,
-            field="audio_path",
-            found=f"the audio {found}, {float(share):.1%} of the clip",
-            required=f"at most {allowed}, and never more than {policy.max_missing_audio_share:.1%}",
-            hint=(
-                "Raise max_missing_audio_share or drop the row." if rejected else "Accepted; the rest will be silence."
-            )
-            + _rate_hint(row, clip.source_frames, audio_sec),
+        yield Finding(
+            Code.AUDIO_SHORT,
+            row.place("audio_path"),
+            f"the audio {found}, {float(share):.1%} of the clip",
+            case="rejected" if rejected else "",
             severity=Severity.ERROR if rejected else Severity.WARNING,
-        )
+            allowed=allowed,
+            share=f"{policy.max_missing_audio_share:.1%}",
+        ).advised(_rate_hint(row, clip.source_frames, audio_sec))
 
 
 def _lost_sec(clip: Clip, probe: AudioProbe) -> Fraction:
@@ -379,26 +336,23 @@ def _rate_hint(row: ClipRow, frames: int, audio_sec: Fraction) -> str:
     if row.start_sec is None:
         for shown, how in ((frames, "exactly"), (frames - 1, "to one frame, which the usual cut leaves out")):
             if rates := usual_rates(shown, audio_sec, _SAME_LENGTH_SEC):
-                return f" Or source_fps is wrong: {' or '.join(rate.text for rate in rates)} would fit {how}."
+                return f"Or source_fps is wrong: {' or '.join(rate.text for rate in rates)} would fit {how}."
     return ""
 
 
-def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], list[Violation]]:
+def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], list[Finding]]:
     """A pack holds one face shape: that of most clips, of the first one where two are as frequent."""
     shapes = Counter((clip.face_height, clip.face_width) for clip in clips)
     if len(shapes) < 2:
         return list(clips), []
     height, width = shapes.most_common(1)[0][0]
+    required = f"{height}x{width} as {shapes[height, width]} other clips have"
     odd = [
-        Violation(
-            code=ViolationCode.FACE_SHAPE_MISMATCH,
-            source=source,
-            row=clip.row,
-            sample_id=clip.sample_id,
-            field="visual_path",
-            found=f"faces of {clip.face_height}x{clip.face_width}",
-            required=f"{height}x{width} as {shapes[height, width]} other clips have",
-            hint="Resize them, or make them a corpus of their own.",
+        Finding(
+            Code.FACE_SHAPE_MISMATCH,
+            clip.place("visual_path", source),
+            f"faces of {clip.face_height}x{clip.face_width}",
+            required=required,
         )
         for clip in clips
         if (clip.face_height, clip.face_width) != (height, width)
@@ -406,51 +360,31 @@ def _reject_odd_shapes(source: str, clips: Sequence[Clip]) -> tuple[list[Clip], 
     return [clip for clip in clips if (clip.face_height, clip.face_width) == (height, width)], odd
 
 
-def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Violation]:
+def _same_media(source: str, clips: Sequence[Clip]) -> Iterator[Finding]:
     """Clips that have the faces, the recording and the start of an earlier one, however their ids and paths differ."""
     first_of: dict[Any, Clip] = {}
     for clip in clips:
         faces = clip.faces_fingerprint or (clip.visual_path, clip.boxes, clip.source_frames)
         first = first_of.setdefault((faces, clip.recording_id, clip.start_sec), clip)
         if first is not clip:
-            yield Violation(
-                code=ViolationCode.SHARED_MEDIA,
-                source=source,
-                row=clip.row,
-                sample_id=clip.sample_id,
-                found=f"the faces, the recording and the start of {first.sample_id!r} in row {first.row}",
-                required="each face track once",
-                hint="Accepted: it counts twice. Drop one of the rows if that is not meant.",
-                severity=Severity.WARNING,
-            )
+            found = f"the faces, the recording and the start of {first.sample_id!r} in row {first.row}"
+            yield Finding(Code.SHARED_MEDIA, clip.place(source=source), found, case="twice")
 
 
 def _reject_undecodable(
     source: str, clips: Sequence[Clip], root: Path, progress: Progress
-) -> tuple[list[Clip], list[Violation]]:
+) -> tuple[list[Clip], list[Finding]]:
     """Read and decode the faces of every clip, from all cores."""
     load_decoder()
-    kept, found = list[Clip](), list[Violation]()
+    kept, found = list[Clip](), list[Finding]()
     with thread_pool(os.cpu_count()) as pool:
-        results = pool.map(lambda clip: decode_faults(clip, root), clips)
-        for done, (clip, faults) in enumerate(zip(clips, results, strict=True), 1):
+        results = pool.map(lambda clip: decode_findings(clip, root), clips)
+        for done, (clip, findings) in enumerate(zip(clips, results, strict=True), 1):
             progress(done, len(clips), clip.sample_id)
-            found.extend(replace(fault, source=source) for fault in faults)
-            if not faults:
+            found.extend(finding.placed(source=source) for finding in findings)
+            if not findings:
                 kept.append(clip)
     return kept, found
-
-
-def _media_fault(error: MediaError, field: str, written: str) -> Violation:
-    """The error with the path as the row gives it: findings are published, and hold no path of this machine."""
-    return Violation(
-        code=error.code, field=field, found=f"{written}: {error.found}", required=error.required, hint=error.hint
-    )
-
-
-def _placed(violation: Violation, source: str, row: ClipRow) -> Violation:
-    values = {name: getattr(violation, name) for name in ("code", "field", "found", "required", "hint", "severity")}
-    return Violation(**values, source=source, row=row.row, sample_id=row.sample_id)
 
 
 def write_manifest(
@@ -465,7 +399,7 @@ def write_manifest(
     """
     write_rows(folder / MANIFEST_FILE, report.clips)
     write_tsv(folder / TSV_FILE, report.clips, root, published)
-    write_violations(folder / VIOLATIONS_FILE, report.violations)
+    write_findings(folder / FINDINGS_FILE, report.findings)
     parameters = {"dataset": dataset, **{key: _plain(value) for key, value in asdict(report.policy).items()}}
     write_json(
         folder / PROVENANCE_FILE,

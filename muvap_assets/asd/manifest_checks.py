@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,10 +13,11 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, NAME_ROUNDING_SEC, Clip
 from muvap_assets.asd.leakage import find_leakage, read_split
-from muvap_assets.asd.manifest_files import MANIFEST_FILE, PROVENANCE_FILE, VIOLATIONS_FILE, read_manifest
+from muvap_assets.asd.manifest_files import FINDINGS_FILE, MANIFEST_FILE, read_manifest, read_row_count
 from muvap_assets.asd.policy import OnViolation, Policy
-from muvap_assets.errors import Severity, Violation, ViolationCode, errors_of
-from muvap_assets.publish import CheckOutcome, read_violations
+from muvap_assets.codes import Code, Severity
+from muvap_assets.findings import Finding, Place, errors_of
+from muvap_assets.publish import CheckOutcome, read_findings
 
 MANIFEST_CHECKS = (
     "rows_valid",
@@ -31,19 +31,19 @@ MANIFEST_CHECKS = (
 
 _NO_SIBLINGS: Mapping[str, Path | None] = MappingProxyType({})
 _SUBJECTS = {
-    "sample_ids_unique": {ViolationCode.SAMPLE_ID_DUPLICATE, ViolationCode.SAMPLE_ID_INVALID},
+    "sample_ids_unique": {Code.SAMPLE_ID_DUPLICATE, Code.SAMPLE_ID_INVALID},
     "labels_match_faces": {
-        ViolationCode.LABELS_INVALID,
-        ViolationCode.LABELS_DISAGREE,
-        ViolationCode.LABEL_UNKNOWN,
-        ViolationCode.LABEL_COUNT_MISMATCH,
-        ViolationCode.VIDEO_UNREADABLE,
-        ViolationCode.VIDEO_TIMESTAMPS,
-        *(code for code in ViolationCode if code.startswith(("faces_", "face_", "frame_", "box_", "rttm_"))),
+        Code.LABELS_INVALID,
+        Code.LABELS_DISAGREE,
+        Code.LABEL_UNKNOWN,
+        Code.LABEL_COUNT_MISMATCH,
+        Code.VIDEO_UNREADABLE,
+        Code.VIDEO_TIMESTAMPS,
+        *(code for code in Code if code.startswith(("faces_", "face_", "frame_", "box_", "rttm_"))),
     },
     "audio_covers_faces": {
-        ViolationCode.START_SEC_REQUIRED,
-        *(code for code in ViolationCode if code.startswith("audio_")),
+        Code.START_SEC_REQUIRED,
+        *(code for code in Code if code.startswith("audio_")),
     },
 }
 
@@ -55,15 +55,14 @@ def verify_manifest(
 
     ``siblings`` are the current manifests of the other splits of the corpus, ``None`` where nothing is published yet.
     """
-    clips, violations = read_manifest(folder), read_violations(folder / VIOLATIONS_FILE)
-    provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
-    rows, errors = int(provenance["rows"]), errors_of(violations)
+    clips, findings = read_manifest(folder), read_findings(folder / FINDINGS_FILE)
+    rows, errors = read_row_count(folder), errors_of(findings)
     rejected_share = (rows - len(clips)) / rows if rows else 1.0
-    warnings = len(violations) - len(errors)
-    blocking = blocking_violations(violations, rows, len(clips), policy)
+    warnings = len(findings) - len(errors)
+    blocking = blocking_findings(findings, rows, len(clips), policy)
 
-    def concerning(name: str) -> list[Violation]:
-        return [violation for violation in blocking if violation.code in _SUBJECTS[name]]
+    def concerning(name: str) -> list[Finding]:
+        return [finding for finding in blocking if finding.code in _SUBJECTS[name]]
 
     return [
         CheckOutcome.of(
@@ -97,7 +96,7 @@ def verify_manifest(
             passed=rows == len(clips),
             severity=Severity.WARNING,
             numbers={"rejected": rows - len(clips), "rejected_share": rejected_share},
-            violations=tuple(errors),
+            findings=tuple(errors),
         ),
         _labels_vary(clips),
         _splits_share_nothing(folder, siblings),
@@ -116,7 +115,7 @@ def _splits_share_nothing(folder: Path, siblings: Mapping[str, Path | None]) -> 
             "compared_with": ", ".join(split.name for split in others),
             "not_published": ", ".join(name for name, path in siblings.items() if path is None),
         },
-        violations=tuple(shared),
+        findings=tuple(shared),
     )
 
 
@@ -125,14 +124,8 @@ def _labels_vary(clips: Sequence[Clip]) -> CheckOutcome:
     known = [clip for clip in clips if clip.labels_known]
     frames, speaking = sum(clip.source_frames for clip in known), sum(int(clip.labels.sum()) for clip in known)
     filler = bool(frames) and speaking == frames
-    finding = Violation(
-        code=ViolationCode.LABELS_ALL_SPEAKING,
-        field="labels",
-        found=f"all {frames} frames are labelled as speech",
-        required="labels of both kinds",
-        hint="Labels that were never published are often filled with ones: set labels_known to false for such a split.",
-        severity=Severity.WARNING,
-    )
+    found = f"all {frames} frames are labelled as speech"
+    finding = Finding(Code.LABELS_ALL_SPEAKING, Place(field="labels"), found)
     return CheckOutcome(
         name="labels_vary",
         passed=not filler,
@@ -142,63 +135,58 @@ def _labels_vary(clips: Sequence[Clip]) -> CheckOutcome:
             "speaking_share": speaking / frames if frames else 0.0,
             "clips_unknown": len(clips) - len(known),
         },
-        violations=(finding,) if filler else (),
+        findings=(finding,) if filler else (),
     )
 
 
-def blocking_violations(violations: Iterable[Violation], rows: int, accepted: int, policy: Policy) -> list[Violation]:
+def blocking_findings(findings: Iterable[Finding], rows: int, accepted: int, policy: Policy) -> list[Finding]:
     """The findings that keep the manifest as a whole from being published."""
-    errors = errors_of(violations)
+    errors = errors_of(findings)
     if policy.on_violation is OnViolation.FAIL:
         return errors
     whole_file = [error for error in errors if error.sample_id is None and error.row in (None, 1)]
     share = (rows - accepted) / rows if rows else 1.0
     if share > policy.max_rejected_share or not accepted:
-        too_many = Violation(
-            code=ViolationCode.REJECTED_SHARE,
-            found=f"{rows - accepted} of {rows} rows rejected, {share:.1%}",
-            required=f"at most {policy.max_rejected_share:.1%} and one accepted row",
-            hint="Mend the source, or raise max_rejected_share.",
-        )
+        found, limit = f"{rows - accepted} of {rows} rows rejected, {share:.1%}", f"{policy.max_rejected_share:.1%}"
+        too_many = Finding(Code.REJECTED_SHARE, None, found, limit=limit)
         return [*whole_file, too_many, *errors]
     return whole_file
 
 
-def _repeated_ids(clips: Sequence[Clip]) -> list[Violation]:
+def _repeated_ids(clips: Sequence[Clip]) -> list[Finding]:
     counts = Counter(clip.sample_id for clip in clips)
     return [
-        _artifact_fault(clip, ViolationCode.SAMPLE_ID_DUPLICATE, f"{counts[clip.sample_id]} rows of this id", "one")
+        Finding(Code.SAMPLE_ID_DUPLICATE, clip.place(), f"{counts[clip.sample_id]} rows of this id", case="stored")
         for clip in clips
         if counts[clip.sample_id] > 1
     ]
 
 
-def _count_mismatches(folder: Path) -> list[Violation]:
+def _count_mismatches(folder: Path) -> list[Finding]:
     """Label lists against the face counts that were read from the media, as both stand in the file."""
     table = pq.read_table(folder / MANIFEST_FILE, columns=["row", "sample_id", "labels", "source_frames"])
     lengths = np.diff(table.column("labels").combine_chunks().offsets.to_numpy())
     frames = table.column("source_frames").to_numpy()
     return [
-        Violation(
-            code=ViolationCode.LABEL_COUNT_MISMATCH,
-            row=table.column("row")[i].as_py(),
-            sample_id=table.column("sample_id")[i].as_py(),
-            field="labels",
-            found=f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
-            required="as many labels as faces",
-            hint="The manifest is damaged: materialize it again.",
+        Finding(
+            Code.LABEL_COUNT_MISMATCH,
+            Place(None, table.column("row")[i].as_py(), table.column("sample_id")[i].as_py(), "labels"),
+            f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
+            case="packed",
         )
         for i in np.flatnonzero(lengths != frames)
     ]
 
 
-def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Violation]:
+def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Finding]:
     return [
-        _artifact_fault(
-            clip,
-            ViolationCode.AUDIO_SHORT,
+        Finding(
+            Code.AUDIO_SHORT,
+            clip.place(),
             f"{clip.padded_samples} of {clip.audio_samples} samples lie past the recording",
-            f"at most {policy.max_missing_audio_share:.1%}, or one frame",
+            case="rejected",
+            allowed="one frame",
+            share=f"{policy.max_missing_audio_share:.1%}",
         )
         for clip in clips
         if clip.padded_samples
@@ -207,14 +195,3 @@ def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Violation]:
             math.floor(AUDIO_RATE_HZ * (1 / clip.source_fps.value + NAME_ROUNDING_SEC)) + 1,
         )
     ]
-
-
-def _artifact_fault(clip: Clip, code: ViolationCode, found: str, required: str) -> Violation:
-    return Violation(
-        code=code,
-        row=clip.row,
-        sample_id=clip.sample_id,
-        found=found,
-        required=required,
-        hint="The manifest is damaged: materialize it again.",
-    )

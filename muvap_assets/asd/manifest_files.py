@@ -27,9 +27,8 @@ from muvap_assets.readback import reading
 
 MANIFEST_FILE = "manifest.parquet"
 TSV_FILE = "manifest.tsv"
-VIOLATIONS_FILE = "violations.jsonl"
+FINDINGS_FILE = "violations.jsonl"
 PROVENANCE_FILE = "provenance.json"
-_HINT = "Materialize asd/manifest again."
 LOCATION_DEPENDENT = (TSV_FILE,)
 
 
@@ -123,7 +122,7 @@ def read_manifest(folder: Path) -> list[Clip]:
     Raises:
         FormatError: the file is missing or damaged.
     """
-    with reading(folder / MANIFEST_FILE, "the rows of a manifest", _HINT):
+    with reading(folder / MANIFEST_FILE):
         return _read_clips(folder / MANIFEST_FILE)
 
 
@@ -168,7 +167,7 @@ def read_notes(folder: Path) -> dict[str, Any]:
     Raises:
         FormatError: the file is missing or damaged.
     """
-    with reading(folder / PROVENANCE_FILE, "a JSON object", _HINT):
+    with reading(folder / PROVENANCE_FILE):
         provenance = json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))
         return dict(provenance.get("corpus", {}))
 
@@ -179,7 +178,7 @@ def read_row_count(folder: Path) -> int:
     Raises:
         FormatError: the file is missing or damaged.
     """
-    with reading(folder / PROVENANCE_FILE, "a JSON object with `rows`", _HINT):
+    with reading(folder / PROVENANCE_FILE):
         return int(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8"))["rows"])
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
+from muvap_assets.media.sound_files import MAX_RATE_HZ
 from muvap_assets.options import Option, check_options
 
-MAX_AUDIO_RATE_HZ = 768_000
 SHARD_BYTES = 1_000_000_000
 
 ShardBytes = Annotated[int, Option(least=1_000_000, help="About how large a shard is.")]
@@ -16,7 +16,7 @@ AudioSampleRate = Annotated[
     int | None,
     Option(
         least=1,
-        most=MAX_AUDIO_RATE_HZ,
+        most=MAX_RATE_HZ,
         help="Rate in Hz of NumPy waveforms whose row has none in its column audio_sample_rate.",
     ),
 ]

@@ -47,7 +47,9 @@ from muvap_assets.asd.ava_csv import (
 )
 from muvap_assets.asd.ava_metric import AveragePrecision, ava_average_precision
 from muvap_assets.asd.evaluation import finite_scores
-from muvap_assets.errors import ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.storage.files import replacing
 
 _BOX_TOLERANCE = 1e-9
@@ -97,12 +99,8 @@ class GroundTruth:
         held = set(entity_ids)
         rows = [row for row in self.table.rows if row.entity_id in held]
         if not rows:
-            found, hint = (
-                f"no row of these {len(held)} entities",
-                "Ids are compared exactly: is this the split of the pack?",
-            )
-            code, required = ViolationCode.COUNT_MISMATCH, "at least one"
-            raise ValidationError("ground truth", [Violation(code=code, found=found, required=required, hint=hint)])
+            found = f"no row of these {len(held)} entities"
+            raise ValidationError(Finding(Code.COUNT_MISMATCH, "ground truth", found, case="split"))
         others = Counter(row.video_id for row in self.table.rows if row.entity_id not in held)
         return replace(self, table=AvaTable.of(rows), left_out=Counter(self.left_out) + others)
 
@@ -126,19 +124,19 @@ class GroundTruth:
             ValidationError: an entity is missing, unknown, given twice or of another length, a timestamp has no row, or
                 a score is not finite; all of it together, by entity.
         """
-        violations: list[Violation] = []
+        findings: list[Finding] = []
         given: set[str] = set()
         placed: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]] = []
         for track in tracks:
-            faults = self._faults(track, seen=track.entity_id in given)
+            wrong = self._wrong_with(track, seen=track.entity_id in given)
             given.add(track.entity_id)
-            violations += faults
-            if not faults:
+            findings += wrong
+            if not wrong:
                 placed.append((self._places_of(track), finite_scores(track.scores)))
         if missing_score is None or not given:
-            violations += self._unscored(given)
-        if violations:
-            raise ValidationError("scores for the ground truth", violations)
+            findings += self._unscored(given)
+        if findings:
+            raise ValidationError(findings, "scores for the ground truth")
         dtype = np.result_type(*(scores for _, scores in placed)) if placed else np.float64
         with np.errstate(over="ignore"):  # what becomes infinite in the dtype of the scores is refused as such
             aligned = np.full(len(self), missing_score or 0, dtype)
@@ -148,7 +146,7 @@ class GroundTruth:
         return aligned
 
     def _places_of(self, track: TrackScores) -> npt.NDArray[np.int64]:
-        """The row of each frame of a track without fault."""
+        """The row of each frame of a track with which nothing is wrong."""
         rows = self.table.places[track.entity_id]
         if track.timestamps is None:
             return rows
@@ -157,45 +155,45 @@ class GroundTruth:
         placed[by_time] = rows
         return placed
 
-    def _faults(self, track: TrackScores, *, seen: bool) -> Sequence[Violation]:
-        entity, rows = track.entity_id, self.table.places.get(track.entity_id)
+    def _wrong_with(self, track: TrackScores, *, seen: bool) -> Sequence[Finding]:
+        place, rows = Place(sample_id=track.entity_id), self.table.places.get(track.entity_id)
         if seen:
-            code = ViolationCode.SAMPLE_ID_DUPLICATE
-            return [_violation(code, entity, "given more than once", "one track", "Score each track once.")]
+            return [Finding(Code.SAMPLE_ID_DUPLICATE, place, "given more than once", case="scores")]
         if rows is None:
-            hint = "Score the split that the ground truth belongs to; ids are compared exactly."
-            required = "an entity of the ground truth"
-            return [_violation(ViolationCode.SAMPLE_ID_INVALID, entity, "not in the ground truth", required, hint)]
+            return [Finding(Code.SAMPLE_ID_INVALID, place, "not in the ground truth", case="scores")]
         try:
-            count = len(finite_scores(track.scores, entity))
+            count = len(finite_scores(track.scores, track.entity_id))
         except ValidationError as error:
-            return error.violations
+            return error.findings
         if count != len(rows):
-            hint = "Lift the scores of the whole track to its native frames."
             required = f"{len(rows)}, one a row"
-            return [_violation(ViolationCode.COUNT_MISMATCH, entity, f"{count} scores", required, hint)]
-        fault = None if track.timestamps is None else self._timestamp_fault(entity, track.timestamps)
-        return [fault] if fault else []
+            return [Finding(Code.COUNT_MISMATCH, place, f"{count} scores", case="scores", required=required)]
+        wrong = None if track.timestamps is None else self._wrong_timestamp(place, track.entity_id, track.timestamps)
+        return [wrong] if wrong else []
 
-    def _timestamp_fault(self, entity: str, timestamps: Sequence[str]) -> Violation | None:
+    def _wrong_timestamp(self, place: Place, entity: str, timestamps: Sequence[str]) -> Finding | None:
         times = [parse_timestamp(text) for text in timestamps]
         known = {Decimal(row.timestamp) for row in self.table.of_entity(entity)}
         taken: set[Decimal] = set()
         for text, time in zip(timestamps, times, strict=True):
             if time is None or time not in known or time in taken:
                 found = f"timestamp {text!r}" + (" twice" if time in taken else "")
-                hint = "Name the frames as the ground truth does; timestamps are compared by value."
-                return _violation(ViolationCode.ROW_MALFORMED, entity, found, "each timestamp of its rows once", hint)
+                return Finding(Code.ROW_MALFORMED, place, found, case="timestamp")
             taken.add(time)
         if len(times) != len(known):
             found, required = f"{len(times)} timestamps", f"{len(known)}, one a row"
-            return _violation(ViolationCode.COUNT_MISMATCH, entity, found, required, "Name every frame.")
+            return Finding(Code.COUNT_MISMATCH, place, found, case="scores", required=required)
         return None
 
-    def _unscored(self, given: Collection[str]) -> list[Violation]:
-        hint = "Score every track; where some were set aside, see restricted_to and missing_score."
+    def _unscored(self, given: Collection[str]) -> list[Finding]:
         return [
-            _violation(ViolationCode.COUNT_MISMATCH, entity, "no scores", f"{len(rows)}, one a row", hint)
+            Finding(
+                Code.COUNT_MISMATCH,
+                Place(sample_id=entity),
+                "no scores",
+                case="unscored",
+                required=f"{len(rows)}, one a row",
+            )
             for entity, rows in self.table.places.items()
             if entity not in given
         ]
@@ -243,9 +241,7 @@ def write_predictions(
     """
     if truth.left_out:
         found = f"a ground truth with {sum(truth.left_out.values())} rows left out"
-        required, hint = "all rows of the file", "Give missing_score for the tracks that were set aside."
-        code = ViolationCode.COUNT_MISMATCH
-        raise ValidationError(path.name, [Violation(code=code, found=found, required=required, hint=hint)])
+        raise ValidationError(Finding(Code.COUNT_MISMATCH, path.name, found, case="restricted"))
     scores = truth.align(tracks, missing_score=missing_score).astype(str).tolist()
     with replacing(path) as partial, partial.open("w", encoding="utf-8", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
@@ -274,26 +270,21 @@ def read_predictions(path: Path, truth: GroundTruth, *, missing_score: float | N
         scores, timestamps = [float(row.score) for row in rows], [row.timestamp for row in rows]
         tracks.append(TrackScores(entity_id=entity, scores=scores, timestamps=timestamps))
     aligned = truth.align(tracks, missing_score=missing_score)
-    if faults := _box_faults(table, truth.table):
-        raise ValidationError(path.name, faults)
+    if other_boxes := _other_boxes(table, truth.table):
+        raise ValidationError(other_boxes, path.name)
     return aligned.astype(np.float64)
 
 
-def _box_faults(predicted: AvaTable, annotated: AvaTable) -> list[Violation]:
+def _other_boxes(predicted: AvaTable, annotated: AvaTable) -> list[Finding]:
     """Rows whose box is not the annotated one; both tables have the same entities and times."""
-    faults = []
-    for entity in predicted.places:
-        for row, truth in zip(predicted.of_entity(entity), annotated.of_entity(entity), strict=True):
-            if row.box != truth.box and not _same_box(row.box, truth.box):
-                hint = "Predictions repeat the boxes of the ground truth, as write_predictions does."
-                faults.append(row.violation(ViolationCode.ROW_MALFORMED, "entity_box", row.box, truth.box, hint))
-    return faults
+    return [
+        Finding(Code.ROW_MALFORMED, row.place("entity_box"), row.box, case="box", box=truth.box)
+        for entity in predicted.places
+        for row, truth in zip(predicted.of_entity(entity), annotated.of_entity(entity), strict=True)
+        if row.box != truth.box and not _same_box(row.box, truth.box)
+    ]
 
 
 def _same_box(first: str, second: str) -> bool:
     pairs = zip(first.split(","), second.split(","), strict=True)
     return all(abs(float(a) - float(b)) <= _BOX_TOLERANCE for a, b in pairs)
-
-
-def _violation(code: ViolationCode, entity: str, found: str, required: str, hint: str) -> Violation:
-    return Violation(code=code, sample_id=entity, found=found, required=required, hint=hint)

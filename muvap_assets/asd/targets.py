@@ -41,7 +41,9 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.timeline import MODEL_FPS, FrameRate, RateLike
-from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Finding, Place
 
 
 class Convention(StrEnum):
@@ -320,15 +322,14 @@ def require_known_labels(labels_known: bool, where: str) -> None:
 
 def unknown_labels_error(where: str, purpose: str) -> ValidationError:
     """The refusal to make ``purpose`` of labels that a corpus carries only as filler."""
-    violation = Violation(
-        code=ViolationCode.LABELS_INVALID,
-        source=where,
-        field="labels",
-        found="marked unknown: filler, not annotation",
-        required=f"annotated labels for {purpose}",
-        hint="Use a split with annotations; AVA keeps those of its test split to itself.",
+    return ValidationError(unknown_labels(Place(where, field="labels"), purpose))
+
+
+def unknown_labels(place: Place, purpose: str) -> Finding:
+    """The finding that labels are filler, of which ``purpose`` is not made."""
+    return Finding(
+        Code.LABELS_INVALID, place, "marked unknown: filler, not annotation", case="unknown", purpose=purpose
     )
-    return ValidationError(purpose, [violation])
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,14 +386,8 @@ def _activity(activity: npt.ArrayLike, *, dimensions: int, speakers: str) -> npt
     wrong = (values != 0) & (values != 1)
     if wrong.any():
         place = tuple(int(axis[0]) for axis in np.nonzero(wrong))
-        violation = Violation(
-            code=ViolationCode.LABELS_INVALID,
-            field="activity",
-            found=f"{values[place]} at {list(place)}",
-            required="0 or 1 everywhere",
-            hint="Give activity, not scores; drop tracks whose labels are unknown.",
-        )
-        raise ValidationError("projection targets", [violation])
+        found = f"{values[place]} at {list(place)}"
+        raise ValidationError(Finding(Code.LABELS_INVALID, Place(field="activity"), found, case="activity"))
     return values.astype(np.uint8)
 
 

@@ -16,10 +16,12 @@ import numpy.typing as npt
 import pyarrow.compute as pc
 
 from muvap_assets.asd.levels import FULL_SCALE, LoudnessTarget
-from muvap_assets.asd.packs.layout import ARROW_FILE, PackFormatError
+from muvap_assets.asd.packs.layout import ARROW_FILE, damaged
 from muvap_assets.asd.packs.reader import PackReader, ShardArrays
+from muvap_assets.asd.targets import unknown_labels
 from muvap_assets.asd.timeline import FrameRate, source_indices
-from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Place
 from muvap_assets.publish import VERSION_LENGTH
 from muvap_assets.storage.digests import file_sha256
 
@@ -51,7 +53,7 @@ class Tracks:
         self.source_frames = self._column("source_frames")
         if len(self) and int(self.source_frames.min()) < 1:
             empty = self.sample_id(int(self.source_frames.argmin()))
-            raise PackFormatError(self.readers[0].path / ARROW_FILE, f"{empty}: no frame", "at least one")
+            raise damaged(self.readers[0].path / ARROW_FILE, f"{empty}: no frame", "at least one")
         self.face_offset, self.label_offset = self._column("face_offset"), self._column("label_offset")
         self.audio_offset = self._column("audio_offset")
         # What lies past the recording's end is silence and must stay so when the mean is removed.
@@ -111,18 +113,11 @@ class Tracks:
             ValidationError: there are some; all are named.
         """
         unknown = [
-            Violation(
-                code=ViolationCode.LABELS_INVALID,
-                sample_id=self.sample_id(int(track)),
-                field="labels",
-                found="marked unknown: filler, not annotation",
-                required=f"annotated labels for {purpose}",
-                hint="Use a split with annotations, or read this one without targets.",
-            )
+            unknown_labels(Place(sample_id=self.sample_id(int(track)), field="labels"), purpose)
             for track in np.flatnonzero(~self.labels_known)
         ]
         if unknown:
-            raise ValidationError(purpose, unknown)
+            raise ValidationError(unknown, purpose)
 
     def _column(self, name: str) -> npt.NDArray[np.int64]:
         return _join([reader.column(name) for reader in self.readers])
@@ -133,7 +128,7 @@ class Tracks:
             if not np.isfinite(values).all():
                 wrong = int(np.argmin(np.isfinite(values)))
                 found = f"{reader.entry(wrong).sample_id}: {name} {values[wrong]}"
-                raise PackFormatError(reader.path / ARROW_FILE, found, "a finite level")
+                raise damaged(reader.path / ARROW_FILE, found, "a finite level")
         return _join([reader.column(name) for reader in self.readers])
 
     def _model_frames(self) -> npt.NDArray[np.int64]:
@@ -178,7 +173,7 @@ def _rates(readers: Sequence[PackReader]) -> tuple[list[FrameRate], npt.NDArray[
             try:
                 FrameRate.parse(text)
             except ConfigError as error:
-                raise PackFormatError(reader.path / ARROW_FILE, f"frame rate {text!r}", "a positive rate") from error
+                raise damaged(reader.path / ARROW_FILE, f"frame rate {text!r}", "a positive rate") from error
     return [FrameRate.parse(text) for text in numbers], _join(columns)
 
 

@@ -14,13 +14,15 @@ from typing import TypeAlias
 import numpy as np
 
 from muvap_assets.asd.contract import FACE_SIZE, Clip, ClipRow, TrackBoxes, VisualKind
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
-from muvap_assets.media.video_faces import VideoProbe, box_fault, load_video_decoder, probe_video
+from muvap_assets.media.video_faces import VideoProbe, load_video_decoder, probe_video, wrong_box
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.threads import thread_pool
 
-FoundFaces: TypeAlias = tuple[tuple[int, int, int] | None, list[Violation]]
+FoundFaces: TypeAlias = tuple[tuple[int, int, int] | None, list[Finding]]
 """(frames, height, width) of a row's faces, or ``None``, and what is wrong with them."""
 
 
@@ -28,16 +30,11 @@ def boxes_of(row: ClipRow | Clip) -> TrackBoxes:
     """The boxes of a row that has some.
 
     Raises:
-        MediaError: it names none; a reader never yields such a row.
+        ValidationError: it names none; a reader never yields such a row.
     """
     if row.boxes is None:
-        raise MediaError(
-            ViolationCode.BOX_INVALID,
-            row.visual_path,
-            found="a row of kind video_boxes without boxes",
-            required="boxes_path, face_id and first_frame",
-            hint="Fill the three columns.",
-        )
+        found = "a row of kind video_boxes without boxes"
+        raise ValidationError(Finding(Code.BOX_INVALID, row.place("boxes_path"), found, case="columns"))
     return row.boxes
 
 
@@ -67,8 +64,8 @@ def _group_faces(rows: Sequence[ClipRow], root: Path) -> dict[int, FoundFaces]:
     path = rows[0].visual_path
     try:
         video = probe_video(root / path, rows[0].source_fps.value)
-    except MediaError as error:
-        return {row.row: (None, [_named(error, "visual_path", path)]) for row in rows}
+    except ValidationError as error:
+        return {row.row: (None, [_of_file(error.finding, row, "visual_path", path)]) for row in rows}
     listings: dict[str, BoxListing] = {}
     found = {}
     for row in rows:
@@ -82,14 +79,14 @@ def _group_faces(rows: Sequence[ClipRow], root: Path) -> dict[int, FoundFaces]:
 def _row_faces(row: ClipRow, video: VideoProbe, listings: Mapping[str, BoxListing]) -> FoundFaces:
     track = boxes_of(row)
     listing = listings[track.boxes_path]
-    if listing.errors:
-        return None, [_named(error, "boxes_path", track.boxes_path) for error in listing.errors]
-    problems = [*_frame_faults(row, video, listing.boxes.frame_count)]
-    problems.extend(track_faults(row, listing, video.width, video.height))
-    return (len(row.labels), FACE_SIZE, FACE_SIZE), problems
+    if listing.findings:
+        return None, [_of_file(finding, row, "boxes_path", track.boxes_path) for finding in listing.findings]
+    findings = [*_wrong_frames(row, video, listing.boxes.frame_count)]
+    findings.extend(wrong_boxes(row, listing, video.width, video.height))
+    return (len(row.labels), FACE_SIZE, FACE_SIZE), findings
 
 
-def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterator[Violation]:
+def _wrong_frames(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterator[Finding]:
     """What is wrong with the frames of a row, or of the whole video, whose boxes need ``boxed_frames``."""
     first, stop = boxes_of(row).first_frame, boxes_of(row).first_frame + len(row.labels)
     if max(stop, boxed_frames) > video.frames:
@@ -97,59 +94,37 @@ def _frame_faults(row: ClipRow, video: VideoProbe, boxed_frames: int) -> Iterato
         beyond = boxed_frames > video.frames
         stopped = f" (decoding stopped: {video.stopped})" if video.stopped else ""
         covered = f"its boxes need {boxed_frames}" if beyond else f"the clip covers frames {first} to {stop - 1}"
-        yield Violation(
-            code=ViolationCode.LABEL_COUNT_MISMATCH,
-            field="boxes_path" if beyond else "visual_path",
-            found=f"{row.visual_path}: {video.frames} frames decode{stopped}, {covered}",
-            required="a frame for each box of the file" if beyond else "a frame for each label",
-            hint="frame_id counts from 0 in decoding order. Boxes and video do not belong together, or the video is not "
-            "whole: download both again, or leave the video out. Labels would be shifted, so no part of it is used."
-            if beyond
-            else "Do boxes and video belong together? Download the video again or drop the row.",
-        )
+        field, case = ("boxes_path", "boxes") if beyond else ("visual_path", "video")
+        found = f"{row.visual_path}: {video.frames} frames decode{stopped}, {covered}"
+        yield Finding(Code.LABEL_COUNT_MISMATCH, row.place(field), found, case=case)
     if video.off_grid is not None and video.off_grid[0] < stop:
         index, seconds = video.off_grid
-        yield Violation(
-            code=ViolationCode.VIDEO_TIMESTAMPS,
-            field="source_fps",
-            found=f"{row.visual_path}: frame {index} is shown at {float(seconds):.4f} s, at {row.source_fps.text} frames a second "
-            f"it would be at {float(index / row.source_fps.value):.4f} s",
-            required="frames within half a frame of a constant rate",
-            hint="A video of variable rate has no source_fps: make it constant before the boxes are annotated, or drop it.",
+        found = (
+            f"{row.visual_path}: frame {index} is shown at {float(seconds):.4f} s, at {row.source_fps.text} frames a second "
+            f"it would be at {float(index / row.source_fps.value):.4f} s"
         )
+        yield Finding(Code.VIDEO_TIMESTAMPS, row.place("source_fps"), found, case="variable")
 
 
-def track_faults(row: ClipRow | Clip, listing: BoxListing, width: int, height: int) -> list[Violation]:
+def wrong_boxes(row: ClipRow | Clip, listing: BoxListing, width: int, height: int) -> list[Finding]:
     """What is wrong with the boxes of a row on pictures of this size: one finding a kind, the first offender named."""
-    track = boxes_of(row)
+    track, place = boxes_of(row), row.place("boxes_path")
     window = listing.boxes.window(track.face_id, track.first_frame, len(row.labels))
     present = np.flatnonzero(~np.isnan(window[:, 0]))
     if not len(present):
-        return [_box_violation(ViolationCode.FACES_EMPTY, f"face {track.face_id} has no box on any frame of the clip")]
-    faults: dict[ViolationCode, list[str]] = {}
+        found = f"face {track.face_id} has no box on any frame of the clip"
+        return [Finding(Code.FACES_EMPTY, place, found, case="boxes")]
+    wrong: dict[Code, list[str]] = {}
     for i in present:
-        if fault := box_fault(window[i], width, height):
+        if found_in := wrong_box(window[i], width, height):
             frame = track.first_frame + int(i)
-            place = f"face {track.face_id}, frame {frame} at {float(frame / row.source_fps.value):.3f} s"
-            faults.setdefault(fault[0], []).append(f"{place}: {fault[1]}")
+            where = f"face {track.face_id}, frame {frame} at {float(frame / row.source_fps.value):.3f} s"
+            wrong.setdefault(found_in[0], []).append(f"{where}: {found_in[1]}")
     return [
-        _box_violation(code, f"{texts[0]}{f' (and {len(texts) - 1} more frames)' if len(texts) > 1 else ''}")
-        for code, texts in faults.items()
+        Finding(code, place, f"{texts[0]}{f' (and {len(texts) - 1} more frames)' if len(texts) > 1 else ''}")
+        for code, texts in wrong.items()
     ]
 
 
-def _box_violation(code: ViolationCode, found: str) -> Violation:
-    return Violation(
-        code=code,
-        field="boxes_path",
-        found=found,
-        required="boxes that show at least a pixel of the picture",
-        hint="Remove those lines, so that the face counts as missing there, or drop the row.",
-    )
-
-
-def _named(error: MediaError, field: str, written: str) -> Violation:
-    """The error with the path as the row gives it: findings are published, and hold no path of this machine."""
-    return Violation(
-        code=error.code, field=field, found=f"{written}: {error.found}", required=error.required, hint=error.hint
-    )
+def _of_file(finding: Finding, row: ClipRow, field: str, written: str) -> Finding:
+    return finding.of_file(written, row=row.row, sample_id=row.sample_id, field=field)

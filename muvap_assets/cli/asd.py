@@ -13,9 +13,9 @@ import click
 
 from muvap_assets.asd.policy import SHARD_BYTES, AudioSampleRate, Policy, ShardBytes
 from muvap_assets.cli.options import option, record_options
-from muvap_assets.cli.output import print_checks, print_outcome, print_table, print_violations, progress
+from muvap_assets.cli.output import print_checks, print_findings, print_outcome, print_table, progress, to_json
 from muvap_assets.cli.paths import FILE, NEW_FOLDER
-from muvap_assets.errors import count_by_code
+from muvap_assets.findings import count_by_code
 from muvap_assets.options import made_of
 
 if TYPE_CHECKING:
@@ -50,12 +50,12 @@ def validate_tsv(file: Path, *, as_json: bool, deep: bool, **options: Any) -> in
             "rows": report.row_count,
             "accepted": len(report.clips),
             "rejected": report.rejected,
-            "violation_counts": count_by_code(report.violations),
-            "violations": [violation.to_dict() for violation in report.violations],
+            "finding_counts": count_by_code(report.findings),
+            "findings": to_json(report.findings),
         }
         click.echo(json.dumps(verdict, indent=1, ensure_ascii=False))
     else:
-        print_violations(report.violations, f"muvap validate --json {file}, with the same options, prints all of them")
+        print_findings(report.findings, f"muvap validate --json {file}, with the same options, prints all of them")
         state = "valid" if report.accepted_as_a_whole else "NOT VALID"
         click.echo(
             f"{file}: {state}; {report.row_count} rows, {len(report.clips)} accepted, {report.rejected} rejected"
@@ -91,7 +91,7 @@ def pack(manifest: Path, output_dir: Path, name: str | None, shard_bytes: int, *
         ("packed_shards", line.make_packed_shards, layout.asd_packed_shards),
     ):
         outcome = make(layout, corpus, progress(label))
-        if not print_outcome(f"asd/{label} [{corpus.name}]", outcome, artifact(corpus.name).violations):
+        if not print_outcome(f"asd/{label} [{corpus.name}]", outcome, artifact(corpus.name).findings):
             sys.exit(1)
     click.echo(layout.asd_packed_shards(corpus.name).current)
 
@@ -117,12 +117,12 @@ def verify_pack_folder(folder: Path) -> int:
 
     checks = verify_pack(folder, None)
     print_checks(str(folder), checks)
-    print_violations(violation for check in checks for violation in check.violations)
+    print_findings(finding for check in checks for finding in check.findings)
     if any(check.blocks for check in checks):
         return 1
     for report in report_pack(folder):
         _print_report(report)
-        print_violations(unusual_figures(report))
+        print_findings(unusual_figures(report))
     return 0
 
 

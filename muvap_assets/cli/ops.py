@@ -13,6 +13,7 @@ import click
 
 from muvap_assets.cli.output import SHOWN, print_table
 from muvap_assets.cli.paths import FILE, FOLDER
+from muvap_assets.errors import ConfigError
 from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, path_of
 
 if TYPE_CHECKING:
@@ -117,7 +118,6 @@ def diff(before: str, after: str, as_json: bool, data_root: Path) -> None:
 
 
 def _version_folder(name: str, data_root: Path) -> Path:
-    from muvap_assets.errors import ConfigError
     from muvap_assets.versions import find_artifact, standing_versions
 
     folder = path_of(name, "version")

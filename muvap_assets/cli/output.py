@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from muvap_assets.errors import Severity, Violation, errors_of
+from muvap_assets.codes import Severity
+from muvap_assets.findings import Finding, errors_of
 from muvap_assets.progress import ProgressLog
 from muvap_assets.publish import CheckOutcome, Outcome
 
@@ -30,21 +31,21 @@ def print_checks(subject: str, checks: Sequence[CheckOutcome]) -> None:
         click.echo(f"{subject}: {check.name} {state}{f' ({numbers})' if numbers else ''}")
 
 
-def print_violations(violations: Iterable[Violation], rest: str = RUN_AGAIN) -> None:
+def print_findings(findings: Iterable[Finding], rest: str = RUN_AGAIN) -> None:
     """Findings, each once, errors before warnings; ``rest`` says how to see those that are not shown.
 
     Of the warnings of one code the first are shown and the others counted, for a thousand silent clips are one thing to know.
     """
-    listed = list(dict.fromkeys(violations))
+    listed = list(dict.fromkeys(findings))
     errors = errors_of(listed)
-    warnings: dict[str, list[Violation]] = {}
-    for violation in listed:
-        if violation.severity is not Severity.ERROR:
-            warnings.setdefault(violation.code, []).append(violation)
-    few = [violation for alike in warnings.values() for violation in alike[:SHOWN_OF_A_WARNING]]
+    warnings: dict[str, list[Finding]] = {}
+    for finding in listed:
+        if finding.severity is not Severity.ERROR:
+            warnings.setdefault(finding.code, []).append(finding)
+    few = [finding for alike in warnings.values() for finding in alike[:SHOWN_OF_A_WARNING]]
     shown = [*errors, *few][:SHOWN]
-    for violation in shown:
-        click.echo(f"{violation.severity}: {violation.code}: {violation.message()}")
+    for finding in shown:
+        click.echo(f"{finding.severity}: {finding.code}: {finding.message()}")
     for code, alike in warnings.items():
         if len(alike) > SHOWN_OF_A_WARNING:
             click.echo(f"warning: {code}: {len(alike)} in all")
@@ -52,8 +53,13 @@ def print_violations(violations: Iterable[Violation], rest: str = RUN_AGAIN) -> 
         click.echo(f"... and {hidden} more; {rest}")
 
 
+def to_json(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """Findings as ``--json`` prints them: with the file that was looked at, which is not in what is published."""
+    return [{**finding.to_dict(), "path": finding.path} for finding in findings]
+
+
 def in_file(report: Path) -> str:
-    """Where a run left all of its findings, for ``rest`` of :func:`print_violations`."""
+    """Where a run left all of its findings, for ``rest`` of :func:`print_findings`."""
     return f"{report} has all of them"
 
 
@@ -61,7 +67,7 @@ def print_outcome(subject: str, outcome: Outcome[Any], report: Path) -> bool:
     """What a checked build did; false where it was not published. ``report`` is the file its findings are in."""
     print_checks(subject, outcome.checks)
     if outcome.published is None:
-        print_violations((found for check in outcome.blocking for found in check.violations), in_file(report))
+        print_findings((found for check in outcome.blocking for found in check.findings), in_file(report))
         click.echo(f"error: {subject} was not published", err=True)
         return False
     state = "published" if outcome.published.created else "unchanged"

@@ -16,10 +16,11 @@ from muvap_assets.cli.output import (
     RUN_AGAIN,
     in_file,
     print_checks,
+    print_findings,
     print_outcome,
     print_table,
-    print_violations,
     progress,
+    to_json,
 )
 from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER, PathArgument
 from muvap_assets.layout import Layout
@@ -58,10 +59,11 @@ def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **opt
     report = validate_dataset(dataset_of(file, options), planner=planner, checkpoint=checkpoint)
     if as_json:
         values = report_values(report)
-        counts = {"violation_counts": values.pop("violations")}  # as the asd line names them
-        violations = [violation.to_dict() for violation in report.violations]
+        counts = {"finding_counts": values.pop("violations")}  # as the asd line names them
         rows = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in _row_table(report)]
-        click.echo(json.dumps({**values, "rows": rows, **counts, "violations": violations}, indent=1, default=str))
+        click.echo(
+            json.dumps({**values, "rows": rows, **counts, "findings": to_json(report.findings)}, indent=1, default=str)
+        )
     else:
         _print_report(file, report)
     return 0 if report.is_valid and report.admitted else 1
@@ -104,7 +106,7 @@ def _shown(reference: Any) -> str:
 def _print_report(file: Path, report: ManifestReport) -> None:
     by_name = file.suffix.lower() in SUFFIXES
     rest = f"muvap validate --json {file}, with the same options, prints all of them" if by_name else RUN_AGAIN
-    print_violations(report.violations, rest)
+    print_findings(report.findings, rest)
     if report.rows:
         print_table([_ROW_COLUMNS, *_row_table(report)])
     if report.buckets:
@@ -168,20 +170,20 @@ def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
     from muvap_assets.ref2va import line
 
     outcome = line.make_manifest(layout, dataset, spec)
-    if not print_outcome("ref2va/manifest", outcome, layout.ref2va_manifest(dataset.name).violations):
+    if not print_outcome("ref2va/manifest", outcome, layout.ref2va_manifest(dataset.name).findings):
         return False
     encoded = line.make_encoded_latents(layout, dataset, 0, spec, progress("encode"))
     made, kept = sum(encoded.value.encoded.values()), sum(encoded.value.reused.values())
     click.echo(
         f"ref2va/encoded_latents: {made} parts encoded, {kept} reused, {encoded.value.corrupt} damaged ones made again"
     )
-    found = layout.ref2va_encoded_latents(dataset.name, 0).violations
+    found = layout.ref2va_encoded_latents(dataset.name, 0).findings
     if not print_outcome("ref2va/encoded_latents", encoded, found):
         return False
     if encoded.published is not None and dataset.options.decode_check:
         _print_decoded(encoded.published.path, encoded.checks, found)
     published = line.make_parquet_cache_index(layout, dataset, progress("index"))
-    report = layout.ref2va_parquet_cache_index(dataset.name).violations
+    report = layout.ref2va_parquet_cache_index(dataset.name).findings
     return print_outcome("ref2va/parquet_cache_index", published, report)
 
 
@@ -190,7 +192,7 @@ def _print_decoded(folder: Path, checks: Iterable[CheckOutcome], report: Path) -
 
     figures = [(row.id, row.psnr_db, row.audio_snr_db) for row in DecodeReport.read(folder).rows]
     print_table([("decoded again", "psnr dB", "audio snr dB"), *figures])
-    print_violations((found for check in checks if not check.passed for found in check.violations), in_file(report))
+    print_findings((found for check in checks if not check.passed for found in check.findings), in_file(report))
 
 
 @click.command("tiny-checkpoint")
@@ -254,7 +256,7 @@ def verify_dataset_folder(root: Path, *, full: bool) -> int:
     found = verify_dataset(root, depth=Depth.FULL if full else Depth.CHANGED, watch=progress("verify"))
     checks = compare_with_declared(found, PUBLICATION_CHECKS)
     print_checks(str(root), checks)
-    print_violations(violation for check in checks for violation in check.violations)
+    print_findings(finding for check in checks for finding in check.findings)
     return 1 if any(check.blocks for check in checks) else 0
 
 

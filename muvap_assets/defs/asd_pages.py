@@ -20,7 +20,7 @@ from muvap_assets.asd.packs.columns import PACK_TABLE
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.packs.report import report_pack, unusual_figures
 from muvap_assets.asd.packs.summary import summarize_pack
-from muvap_assets.defs.metadata import TABLE_ROWS, column_schema, table, violations_table
+from muvap_assets.defs.metadata import TABLE_ROWS, column_schema, findings_table, table
 from muvap_assets.defs.pages import Page
 from muvap_assets.layout import Artifact
 from muvap_assets.pictures.alignment import alignment_picture
@@ -46,7 +46,7 @@ def manifest_page(artifact: Artifact, folder: Path, report: ManifestReport) -> P
         "frame_rates": dg.MetadataValue.json(_most(line.frame_rate_histogram(report.clips))),
         "clips_under_one_model_frame": line.clips_under_one_model_frame(report.clips),
         **({"corpus": dg.MetadataValue.json(dict(report.notes))} if report.notes else {}),
-        **violations_table(report.violations, artifact.violations),
+        **findings_table(report.findings, artifact.findings),
     }
     work = Work(item="row", done=len(report.clips), skipped=report.rejected)
     return Page(values=values, work=work, pictures={"clips": lambda: [clips_picture(report.clips)]})
@@ -75,7 +75,7 @@ def loudness_page(artifact: Artifact, folder: Path, clips: Sequence[Clip]) -> Pa
 def pack_page(artifact: Artifact, folder: Path, clips: Sequence[Clip]) -> Page:
     """Counts of a pack, its figures by dataset, and what of them is unusual."""
     summary, reports = summarize_pack(folder), report_pack(folder)
-    unusual = [violation for report in reports for violation in unusual_figures(report)]
+    unusual = [finding for report in reports for finding in unusual_figures(report)]
     values = {
         "dagster/row_count": summary.samples,
         "dagster/partition_row_count": summary.samples,
@@ -93,7 +93,7 @@ def pack_page(artifact: Artifact, folder: Path, clips: Sequence[Clip]) -> Page:
         "figures": dg.MetadataValue.json(
             [{**asdict(report), "frame_rates": _most(report.frame_rates)} for report in reports[:TABLE_ROWS]]
         ),
-        **violations_table(unusual),
+        **findings_table(unusual),
     }
     work = Work(item="clip", done=summary.samples, skipped=summary.rejected, reused=_copied(artifact))
     pack = PackReader(folder)

@@ -17,9 +17,11 @@ from typing import Any
 
 import dagster as dg
 
+from muvap_assets.codes import Code, Severity
 from muvap_assets.defs import metadata
 from muvap_assets.defs.pages import Page, page_metadata
-from muvap_assets.errors import MuvapError, Severity, StaleInputError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import FormatError, MuvapError, StaleInputError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import Artifact
 from muvap_assets.progress import Progress, ProgressLog, format_seconds
 from muvap_assets.publish import CheckOutcome, Outcome, current_version, not_run
@@ -73,19 +75,19 @@ def gate(
         yield from _not_run(asset, declared, error, artifact)
         raise _build_failure(error, artifact) from error
     if outcome.published is None:
-        yield from (_result(asset, check, artifact.violations) for check in outcome.checks)
-        raise _failure(asset, context.partition_key, outcome.blocking, artifact.violations)
+        yield from (_result(asset, check, artifact.findings) for check in outcome.checks)
+        raise _failure(asset, context.partition_key, outcome.blocking, artifact.findings)
     published, seconds = outcome.published, time.monotonic() - started
     context.log.info(
         f"{asset.to_user_string()} [{context.partition_key}]: version {published.version} "
-        f"{'published' if published.created else 'stood already, nothing changed'}, {len(outcome.checks)} checks, "
+        f"{'published' if published.created else 'exists already, nothing changed'}, {len(outcome.checks)} checks, "
         f"{format_seconds(seconds)}"
     )
     _require_not_overtaken(context, inputs, before)
     yield dg.MaterializeResult(
         asset_key=asset,
         data_version=dg.DataVersion(published.version),
-        check_results=[_result(asset, check, artifact.violations) for check in outcome.checks],
+        check_results=[_result(asset, check, artifact.findings) for check in outcome.checks],
         metadata=page_metadata(
             describe(artifact, published.path, outcome.value), artifact, published, seconds, context.log
         ),
@@ -114,7 +116,7 @@ def _require_not_overtaken(
 
 def _result(asset: dg.AssetKey, outcome: CheckOutcome, file: Path | None = None) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.ERROR if outcome.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
-    found = metadata.cut(outcome.violations[0].message()) if outcome.violations else None
+    found = metadata.cut(outcome.findings[0].message()) if outcome.findings else None
     return dg.AssetCheckResult(
         asset_key=asset,
         check_name=outcome.name,
@@ -129,35 +131,31 @@ def _not_run(
     asset: dg.AssetKey, declared: Sequence[str], error: MuvapError, artifact: Artifact
 ) -> Iterator[dg.AssetCheckResult]:
     """Every check failed, and its page shows what the build found: there is no other page to show it on."""
-    found, file = (error.violations, artifact.violations) if isinstance(error, ValidationError) else ((), None)
+    found, file = _carried(error, artifact)
     for name in declared:
         outcome = not_run(name, metadata.cut(str(error).splitlines()[0]))
-        yield _result(asset, replace(outcome, violations=(*outcome.violations, *found)), file)
+        yield _result(asset, replace(outcome, findings=(*outcome.findings, *found)), file)
 
 
 def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:
-    if isinstance(error, ValidationError):
-        found = metadata.violations_table(error.violations, artifact.violations)
-    else:
-        found = metadata.violations_table([_as_violation(error)])
+    found, file = _carried(error, artifact)
+    table = metadata.findings_table(found or [Finding(Code.BUILD_FAILED, None, str(error))], file)
     lines = [metadata.cut(line) for line in str(error).splitlines()]
-    return dg.Failure("\n".join(lines), metadata=found, allow_retries=False)
+    return dg.Failure("\n".join(lines), metadata=table, allow_retries=False)
+
+
+def _carried(error: MuvapError, artifact: Artifact) -> tuple[Sequence[Finding], Path | None]:
+    """The findings an error carries, and the file that lists them; none does where an input was damaged before the build."""
+    if not isinstance(error, ValidationError):
+        return (), None
+    return error.findings, None if isinstance(error, FormatError) else artifact.findings
 
 
 def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome], file: Path) -> dg.Failure:
     names = ", ".join(check.name for check in blocking)
-    unique = list(dict.fromkeys(violation for check in blocking for violation in check.violations))
+    unique = list(dict.fromkeys(finding for check in blocking for finding in check.findings))
     lines = [f"{asset.to_user_string()} [{partition}]: failed {names}; nothing was published."]
-    lines.extend(f"  {metadata.cut(violation.message())}" for violation in unique[: metadata.TABLE_ROWS])
+    lines.extend(f"  {metadata.cut(finding.message())}" for finding in unique[: metadata.TABLE_ROWS])
     if len(unique) > metadata.TABLE_ROWS:
         lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more in {file}")
-    return dg.Failure("\n".join(lines), metadata=metadata.violations_table(unique, file), allow_retries=False)
-
-
-def _as_violation(error: MuvapError) -> Violation:
-    return Violation(
-        code=ViolationCode.BUILD_FAILED,
-        found=str(error),
-        required="a build that ends",
-        hint="See the message; nothing was published.",
-    )
+    return dg.Failure("\n".join(lines), metadata=metadata.findings_table(unique, file), allow_retries=False)

@@ -15,7 +15,7 @@ import dagster as dg
 import pyarrow as pa
 
 from muvap_assets.columns import Column
-from muvap_assets.errors import Violation, count_by_code
+from muvap_assets.findings import Finding, count_by_code
 from muvap_assets.pictures.canvas import Picture
 from muvap_assets.progress import Work
 from muvap_assets.publish import CheckOutcome
@@ -76,26 +76,26 @@ def _schema_of(record: dg.TableRecord) -> dg.TableSchema:
     )
 
 
-def violations_table(violations: Sequence[Violation], file: Path | None = None) -> dict[str, Any]:
+def findings_table(findings: Sequence[Finding], file: Path | None = None) -> dict[str, Any]:
     """The first findings, how many there are of each code, and the file that holds all; nothing where there are none."""
-    if not violations:
+    if not findings:
         return {}
     records = [
         dg.TableRecord({name: _cell(record[name]) for name in _COLUMNS})
-        for record in (violation.to_dict() for violation in violations[:TABLE_ROWS])
+        for record in (each.to_dict() | {"found": each.found_where} for each in findings[:TABLE_ROWS])
     ]
     schema = dg.TableSchema([dg.TableColumn(name, "int" if name == "row" else "string") for name in _COLUMNS])
     return {
-        "violations": dg.MetadataValue.table(records=records, schema=schema),
-        "violation_counts": dg.MetadataValue.json(count_by_code(violations)),
-        "violations_total": len(violations),
-        **({"violations_file": dg.MetadataValue.path(str(file))} if file is not None else {}),
+        "findings": dg.MetadataValue.table(records=records, schema=schema),
+        "finding_counts": dg.MetadataValue.json(count_by_code(findings)),
+        "findings_total": len(findings),
+        **({"findings_file": dg.MetadataValue.path(str(file))} if file is not None else {}),
     }
 
 
 def of_check(outcome: CheckOutcome, file: Path | None = None) -> dict[str, Any]:
     """What one check found: its numbers, its first offenders, and where all of them are listed."""
-    return {**of_numbers(outcome.numbers), **violations_table(outcome.violations, file)}
+    return {**of_numbers(outcome.numbers), **findings_table(outcome.findings, file)}
 
 
 def of_work(work: Work, seconds: float) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import dagster as dg
 
-from muvap_assets.defs.metadata import column_schema, table, violations_table
+from muvap_assets.defs.metadata import column_schema, findings_table, table
 from muvap_assets.defs.pages import Page
 from muvap_assets.layout import Artifact
 from muvap_assets.pictures.buckets import buckets_picture
@@ -44,7 +44,7 @@ def manifest_page(artifact: Artifact, folder: Path, report: ManifestReport) -> P
         "media_read_for_their_digest": report.media_read,
         "media_recognized_by_size_and_time": report.media_trusted,
         **table("buckets", buckets, artifact.reports / _BUCKETS_FILE),
-        **violations_table(report.violations, artifact.violations),
+        **findings_table(report.findings, artifact.findings),
     }
     return Page(values=values, work=Work(item="row", done=len(report.admitted), skipped=refused))
 

@@ -117,7 +117,7 @@ def write_demo_corpus(folder: Path) -> bool:
     """Write ``train.tsv``, ``val.tsv`` and their media into ``folder``.
 
     Returns:
-        Whether it was written: a corpus of this very version that stands already is left alone.
+        Whether it was written: a corpus of this very version that exists already is left alone.
     """
     return make_once(folder, _write, __file__)
 

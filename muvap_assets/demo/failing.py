@@ -4,7 +4,7 @@
     <folder>/asd/<corpus>/        see failing_asd
     <folder>/ref2va/<dataset>/    see failing_ref2va; its manifests count tokens, and need a checkpoint
 
-A bad row is named after the violation code it shows, where it can have a name at all. No dataset has more than twenty bad
+A bad row is named after the finding code it shows, where it can have a name at all. No dataset has more than twenty bad
 rows, since that is how many a check's table shows.
 """
 
@@ -15,13 +15,13 @@ from pathlib import Path
 
 import yaml
 
+from muvap_assets.codes import Code
 from muvap_assets.demo import failing_asd, failing_ref2va
-from muvap_assets.errors import ViolationCode
 
-CORPORA: Mapping[str, tuple[ViolationCode, ...]] = failing_asd.CODES
+CORPORA: Mapping[str, tuple[Code, ...]] = failing_asd.CODES
 """The codes each corpus is refused for; ``quarantined`` alone is published, without the row it sets aside."""
 
-DATASETS: Mapping[str, tuple[ViolationCode, ...]] = failing_ref2va.CODES
+DATASETS: Mapping[str, tuple[Code, ...]] = failing_ref2va.CODES
 """The codes each ref2va dataset is refused for."""
 
 

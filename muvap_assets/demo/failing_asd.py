@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import soundfile
 
+from muvap_assets.codes import Code
 from muvap_assets.demo.corpus import draw_face
 from muvap_assets.demo.videos import write_video
-from muvap_assets.errors import ViolationCode
 
 _COLUMNS = (
     *("sample_id", "audio_path", "visual_path", "source_fps", "labels", "start_sec", "visual_kind"),
@@ -22,59 +22,59 @@ _COLUMNS = (
 _FRAMES, _FPS, _RATE_HZ = 25, 25, 16_000
 _LABELS = [index // 5 % 2 for index in range(_FRAMES)]
 
-CODES: Mapping[str, tuple[ViolationCode, ...]] = {
+CODES: Mapping[str, tuple[Code, ...]] = {
     "failing_text": (
-        ViolationCode.ROW_MALFORMED,
-        ViolationCode.ENCODING_INVALID,
-        ViolationCode.SAMPLE_ID_INVALID,
-        ViolationCode.SAMPLE_ID_DUPLICATE,
-        ViolationCode.PATH_INVALID,
-        ViolationCode.SOURCE_FPS_INVALID,
-        ViolationCode.START_SEC_INVALID,
-        ViolationCode.LABELS_INVALID,
-        ViolationCode.LABELS_KNOWN_INVALID,
-        ViolationCode.VISUAL_KIND_INVALID,
-        ViolationCode.AUDIO_RATE_INVALID,
-        ViolationCode.BOX_INVALID,
+        Code.ROW_MALFORMED,
+        Code.ENCODING_INVALID,
+        Code.SAMPLE_ID_INVALID,
+        Code.SAMPLE_ID_DUPLICATE,
+        Code.PATH_INVALID,
+        Code.SOURCE_FPS_INVALID,
+        Code.START_SEC_INVALID,
+        Code.LABELS_INVALID,
+        Code.LABELS_KNOWN_INVALID,
+        Code.VISUAL_KIND_INVALID,
+        Code.AUDIO_RATE_INVALID,
+        Code.BOX_INVALID,
     ),
     "failing_faces": (
-        ViolationCode.FACES_MISSING,
-        ViolationCode.FACES_UNREADABLE,
-        ViolationCode.FACES_DTYPE,
-        ViolationCode.FACES_LAYOUT,
-        ViolationCode.FACES_EMPTY,
-        ViolationCode.FACE_SHAPE_MISMATCH,
-        ViolationCode.FRAME_NAME_INVALID,
-        ViolationCode.FRAME_NAME_DUPLICATE,
-        ViolationCode.FRAME_FILE_EMPTY,
-        ViolationCode.LABEL_COUNT_MISMATCH,
+        Code.FACES_MISSING,
+        Code.FACES_UNREADABLE,
+        Code.FACES_DTYPE,
+        Code.FACES_LAYOUT,
+        Code.FACES_EMPTY,
+        Code.FACE_SHAPE_MISMATCH,
+        Code.FRAME_NAME_INVALID,
+        Code.FRAME_NAME_DUPLICATE,
+        Code.FRAME_FILE_EMPTY,
+        Code.LABEL_COUNT_MISMATCH,
     ),
     "failing_audio": (  # set to quarantine, which refuses a corpus all the same where too many rows are bad
-        ViolationCode.REJECTED_SHARE,
-        ViolationCode.AUDIO_MISSING,
-        ViolationCode.AUDIO_UNREADABLE,
-        ViolationCode.AUDIO_UNSUPPORTED,
-        ViolationCode.AUDIO_EMPTY,
-        ViolationCode.AUDIO_NON_FINITE,
-        ViolationCode.AUDIO_SCALE,
-        ViolationCode.AUDIO_SHORT,
-        ViolationCode.AUDIO_NO_OVERLAP,
-        ViolationCode.START_SEC_REQUIRED,
+        Code.REJECTED_SHARE,
+        Code.AUDIO_MISSING,
+        Code.AUDIO_UNREADABLE,
+        Code.AUDIO_UNSUPPORTED,
+        Code.AUDIO_EMPTY,
+        Code.AUDIO_NON_FINITE,
+        Code.AUDIO_SCALE,
+        Code.AUDIO_SHORT,
+        Code.AUDIO_NO_OVERLAP,
+        Code.START_SEC_REQUIRED,
     ),
     "failing_boxes": (
-        ViolationCode.VIDEO_UNREADABLE,
-        ViolationCode.VIDEO_TIMESTAMPS,
-        ViolationCode.BOX_INVALID,
-        ViolationCode.BOX_DUPLICATE,
-        ViolationCode.BOX_EMPTY,
-        ViolationCode.BOX_OUTSIDE,
-        ViolationCode.FACES_EMPTY,
-        ViolationCode.LABEL_COUNT_MISMATCH,
+        Code.VIDEO_UNREADABLE,
+        Code.VIDEO_TIMESTAMPS,
+        Code.BOX_INVALID,
+        Code.BOX_DUPLICATE,
+        Code.BOX_EMPTY,
+        Code.BOX_OUTSIDE,
+        Code.FACES_EMPTY,
+        Code.LABEL_COUNT_MISMATCH,
     ),
-    "failing_header": (ViolationCode.COLUMN_MISSING, ViolationCode.COLUMN_DUPLICATE),
-    "failing_empty": (ViolationCode.MANIFEST_EMPTY,),
-    "failing_missing": (ViolationCode.FILE_UNREADABLE,),
-    "quarantined": (ViolationCode.LABEL_COUNT_MISMATCH,),
+    "failing_header": (Code.COLUMN_MISSING, Code.COLUMN_DUPLICATE),
+    "failing_empty": (Code.MANIFEST_EMPTY,),
+    "failing_missing": (Code.FILE_UNREADABLE,),
+    "quarantined": (Code.LABEL_COUNT_MISMATCH,),
 }
 """What each corpus is refused for; ``quarantined`` sets its one bad row aside and is published."""
 

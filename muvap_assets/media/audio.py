@@ -15,16 +15,17 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
 import soxr
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
+from muvap_assets.media.closing import Closing
 from muvap_assets.media.sound import SoundFile
-from muvap_assets.media.sound_files import Float32, SoundChoice, SoundNote, audio_error, refuse_missing
+from muvap_assets.media.sound_files import Float32, SoundChoice, refuse_missing
 from muvap_assets.media.soundtrack import Gap, SoundSource, lead_samples
 from muvap_assets.media.video import VideoSource
 from muvap_assets.storage.digests import file_sha256
@@ -41,17 +42,11 @@ MAX_PEAK = 16.0
 """Floating-point sound may exceed full scale, which is 1; a peak beyond this is that of integers that were only cast."""
 
 
-def scale_fault(path: str, peak: float) -> MediaError | None:
-    """The error for samples of another scale, if they are: clipped to 16 bits they would be a square wave."""
+def wrong_scale(where: Place | Path, peak: float) -> Finding | None:
+    """The finding about samples of another scale, if they are: clipped to 16 bits they would be a square wave."""
     if peak <= MAX_PEAK:
         return None
-    return MediaError(
-        ViolationCode.AUDIO_SCALE,
-        path,
-        found=f"samples of up to {peak:,.0f}",
-        required=f"floating-point samples of full scale 1, none above {MAX_PEAK:g}",
-        hint="Integers were cast, not scaled: divide by 32768 if they had 16 bits, or write them as integers.",
-    )
+    return Finding(Code.AUDIO_SCALE, where, f"samples of up to {peak:,.0f}", limit=f"{MAX_PEAK:g}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +76,7 @@ class AudioProbe:
     holes: tuple[Gap, ...] = ()
     cancelled_db: float = 0.0
     track: str = ""
-    notes: tuple[SoundNote, ...] = ()
+    notes: tuple[Finding, ...] = ()
 
     @property
     def recording_id(self) -> str:
@@ -98,7 +93,7 @@ def recording_id(sha256: str, track: str = "") -> str:
     return sha256[:ID_LENGTH] + track
 
 
-class Recording:
+class Recording(Closing):
     """An open recording: WAV, FLAC or a NumPy waveform; or, only where asked for, a video's sound. A context manager.
 
     The sound of a video is placed by timestamps against the first frame shown: what is earlier is cut off, what is missing
@@ -112,7 +107,7 @@ class Recording:
         choice: a stream and a channel of it.
 
     Raises:
-        MediaError: AUDIO_MISSING, AUDIO_EMPTY, AUDIO_UNREADABLE, AUDIO_UNSUPPORTED, AUDIO_STREAM, AUDIO_CHANNELS, or
+        ValidationError: AUDIO_MISSING, AUDIO_EMPTY, AUDIO_UNREADABLE, AUDIO_UNSUPPORTED, AUDIO_STREAM, AUDIO_CHANNELS, or
             AUDIO_RATE_INVALID where a NumPy waveform comes without a rate, a rate is out of range, or ``npy_rate_hz``
             contradicts the file's own; of a video also VIDEO_UNREADABLE.
     """
@@ -133,19 +128,15 @@ class Recording:
             self.file = SoundFile(path, choice, npy_rate_hz=npy_rate_hz, lossless_only=True)
         self.rate_hz = self.file.rate_hz
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self.file.close()
 
     def blocks(self) -> Generator[Float32]:
         """The recording as it is: float32 [n, channels], in blocks of bounded size; full scale is one.
 
         Raises:
-            MediaError: AUDIO_UNREADABLE where decoding fails on the way.
+            ValidationError: AUDIO_UNREADABLE where decoding fails on the way.
         """
         decoded = 0
         if self._placed is None:
@@ -156,13 +147,8 @@ class Recording:
             decoded += len(block)
             yield block
         if stopped := (self._placed or self.file).stopped:
-            raise audio_error(
-                ViolationCode.AUDIO_UNREADABLE,
-                self.path,
-                found=f"decoding failed after {decoded} frames ({stopped})",
-                required="sound that decodes to its end",
-                hint="Copy or export the recording again, or drop its rows.",
-            )
+            found = f"decoding failed after {decoded} frames ({stopped})"
+            raise ValidationError(Finding(Code.AUDIO_UNREADABLE, self.path, found))
 
     @property
     def holes(self) -> tuple[Gap, ...]:
@@ -208,7 +194,7 @@ def probe_audio(
     """Decode a recording once and say what it is; arguments as for :class:`Recording`.
 
     Raises:
-        MediaError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
+        ValidationError: it cannot be decoded, or is shorter than one sample at 16 kHz (AUDIO_EMPTY). Non-finite values are
             counted and not an error here.
     """
     frames = non_finite = 0
@@ -260,7 +246,7 @@ def mono_16k_blocks(
     16 kHz mono passes untouched. With ``stop_sample`` the first so many samples only, the same ones, and decoding stops there.
 
     Raises:
-        MediaError: see :class:`Recording` and :func:`mono_blocks`.
+        ValidationError: see :class:`Recording` and :func:`mono_blocks`.
     """
     with Recording(path, npy_rate_hz, from_video, choice) as source:
         resampled = resampled_blocks(mono_blocks(source.blocks(), path), source.rate_hz)
@@ -271,7 +257,7 @@ def mono_blocks(blocks: Iterator[Float32], path: Path) -> Generator[Float32]:
     """The mean over channels, float32 [n], of float32 [n, channels].
 
     Raises:
-        MediaError: AUDIO_NON_FINITE, with how many values of the whole recording are: the rest is decoded to count them.
+        ValidationError: AUDIO_NON_FINITE, with how many values of the whole recording are: the rest is decoded to count them.
     """
     values = 0
     for block in blocks:
@@ -281,7 +267,7 @@ def mono_blocks(blocks: Iterator[Float32], path: Path) -> Generator[Float32]:
             for later in blocks:
                 values += later.size
                 non_finite += count_non_finite(later)
-            raise non_finite_error(str(path), non_finite, values)
+            raise non_finite_error(path, non_finite, values)
         yield _mixed(block)
 
 
@@ -315,17 +301,11 @@ def checked_samples_16k(path: Path, frames: int, rate_hz: int) -> int:
     """:func:`samples_16k` of a recording that has to have some.
 
     Raises:
-        MediaError: AUDIO_EMPTY.
+        ValidationError: AUDIO_EMPTY.
     """
     samples = samples_16k(frames, rate_hz)
     if not samples:
-        raise audio_error(
-            ViolationCode.AUDIO_EMPTY,
-            path,
-            found=f"{frames} frames at {rate_hz} Hz",
-            required="at least one sample at 16 kHz",
-            hint="Copy or export the recording again.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_EMPTY, path, f"{frames} frames at {rate_hz} Hz"))
     return samples
 
 
@@ -335,7 +315,7 @@ def to_int16(samples: Float32) -> tuple[npt.NDArray[np.int16], int]:
     Full scale is 32768, half rounds to even: a 16-bit source at 16 kHz, mono, comes out as it went in.
 
     Raises:
-        MediaError: AUDIO_NON_FINITE; a cast would turn such a sample into just any number.
+        ValidationError: AUDIO_NON_FINITE; a cast would turn such a sample into just any number.
     """
     non_finite = count_non_finite(samples)
     if non_finite:
@@ -352,15 +332,10 @@ def count_non_finite(values: Float32) -> int:
     return values.size - int(np.count_nonzero(np.isfinite(values)))
 
 
-def non_finite_error(where: str, non_finite: int, values: int) -> MediaError:
+def non_finite_error(where: Path | str, non_finite: int, values: int) -> ValidationError:
     """The error about samples of which some are NaN or infinite."""
-    return MediaError(
-        ViolationCode.AUDIO_NON_FINITE,
-        where,
-        found=f"{non_finite} of {values} values are NaN, infinite or beyond float32",
-        required="finite samples",
-        hint="Export the recording again, or drop its rows.",
-    )
+    found = f"{non_finite} of {values} values are NaN, infinite or beyond float32"
+    return ValidationError(Finding(Code.AUDIO_NON_FINITE, where, found))
 
 
 def _mixed(block: Float32) -> Float32:

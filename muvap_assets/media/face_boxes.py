@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +22,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import BACKSLASH_HINT, MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
 from muvap_assets.text_lines import LineTooLong, WholeLines
 
 _NUMBER = r"\s*(-?\d{1,7}(?:\.\d{1,12})?)\s*"
@@ -66,10 +67,10 @@ class FaceBoxes:
 
 
 class BoxListing(NamedTuple):
-    """The boxes of a file, and everything wrong with it, one error a kind. With any error the boxes are not to be used."""
+    """The boxes of a file, and everything wrong with it, one finding a kind. With any the boxes are not to be used."""
 
     boxes: FaceBoxes
-    errors: tuple[MediaError, ...]
+    findings: tuple[Finding, ...]
 
 
 def read_face_boxes(path: Path) -> BoxListing:
@@ -88,13 +89,12 @@ def read_face_boxes(path: Path) -> BoxListing:
                 elif line.strip():
                     broken.append((number, line.strip()))
     except FileNotFoundError:
-        return BoxListing(_arranged([]), (_missing(path),))
+        return BoxListing(_arranged([]), (Finding(Code.FACES_MISSING, path, "no such file"),))
     except (OSError, LineTooLong) as error:
         found = f"it cannot be read ({getattr(error, 'strerror', None) or f'a line of {error}'})"
-        fault = _fault(ViolationCode.BOX_INVALID, path, found, "Check the file.")
-        return BoxListing(_arranged([]), (fault,))
+        return BoxListing(_arranged([]), (Finding(Code.BOX_INVALID, path, found),))
     boxes = _arranged(records)
-    return BoxListing(boxes, tuple(_faults(path, broken, boxes, empty=not records)))
+    return BoxListing(boxes, tuple(_wrong(path, broken, boxes, empty=not records)))
 
 
 def _arranged(records: Sequence[tuple[int, int, float, float, float, float]]) -> FaceBoxes:
@@ -105,39 +105,22 @@ def _arranged(records: Sequence[tuple[int, int, float, float, float, float]]) ->
     return FaceBoxes(face_ids, frames, values, negative_ids, max((record[1] + 1 for record in records), default=0))
 
 
-def _faults(path: Path, broken: Sequence[tuple[int, str]], boxes: FaceBoxes, empty: bool) -> list[MediaError]:
-    faults = []
+def _wrong(path: Path, broken: Sequence[tuple[int, str]], boxes: FaceBoxes, empty: bool) -> Iterator[Finding]:
     if broken:
         number, text = broken[0]
         more = f" and {len(broken) - 1} more lines" if len(broken) > 1 else ""
-        hint = "The file has no header line. Extract it again, or leave the video out."
-        faults.append(_fault(ViolationCode.BOX_INVALID, path, f"line {number} is {text[:60]!r}{more}", hint))
+        yield Finding(Code.BOX_INVALID, path, f"line {number} is {text[:60]!r}{more}")
     elif empty:
-        faults.append(
-            _fault(ViolationCode.FACES_EMPTY, path, "no box", "Leave the video out, or extract its boxes again.")
-        )
+        yield Finding(Code.FACES_EMPTY, path, "no box", case="boxes")
     twice = defaultdict(list)
     repeated = (np.diff(boxes.face_ids) == 0) & (np.diff(boxes.frames) == 0)
     for i in np.flatnonzero(repeated):
         twice[int(boxes.face_ids[i])].append(int(boxes.frames[i]))
     if twice:
         found = "; ".join(f"face {face} twice on frame {_shown(frames)}" for face, frames in [*twice.items()][:_SHOWN])
-        faults.append(_fault(ViolationCode.BOX_DUPLICATE, path, found, "Nobody can say which is meant: keep one."))
-    return faults
+        yield Finding(Code.BOX_DUPLICATE, path, found)
 
 
 def _shown(numbers: Sequence[int]) -> str:
     more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
     return ", ".join(map(str, numbers[:_SHOWN])) + more
-
-
-def _fault(code: ViolationCode, path: Path, found: str, hint: str) -> MediaError:
-    required = "lines of frame_id, face, face_id, x1, y1, x2, y2, fixed, one a face a frame"
-    return MediaError(code, str(path), found=found, required=required, hint=hint)
-
-
-def _missing(path: Path) -> MediaError:
-    hint = BACKSLASH_HINT if "\\" in path.name else "Put the file there, or correct the folder of the boxes."
-    return MediaError(
-        ViolationCode.FACES_MISSING, str(path), found="no such file", required="the face boxes", hint=hint
-    )

@@ -29,7 +29,9 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import BACKSLASH_HINT, MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.npy import NpyError, NpyHeader, read_at, read_npy_header
 
 FACE_CONVERSION = (
@@ -63,7 +65,7 @@ class NpyFaces:
         """Read frames ``first`` to ``first + len(out)`` into ``out``, uint8 [n, H, W], C-contiguous.
 
         Raises:
-            MediaError: the file went away, or became shorter, since its header was read.
+            ValidationError: the file went away, or became shorter, since its header was read.
         """
         offset = self.data_offset + first * self.shape[1] * self.shape[2]
         try:
@@ -81,7 +83,7 @@ class NpyFaces:
         """The same for any two arrays of the same bytes, and hardly for any others: of the shape and three samples.
 
         Raises:
-            MediaError: the file cannot be read.
+            ValidationError: the file cannot be read.
         """
         digest, size = hashlib.blake2b(repr(self.shape).encode(), digest_size=8), math.prod(self.shape)
         try:
@@ -98,77 +100,57 @@ def open_npy_faces(path: Path) -> NpyFaces:
     """Check the header of a face array; no pixel is read.
 
     Raises:
-        MediaError: nothing is there, it is not a ``.npy`` file, or it is anything but uint8 [T, H, W] in C order with at
+        ValidationError: nothing is there, it is not a ``.npy`` file, or it is anything but uint8 [T, H, W] in C order with at
             least one frame. ``[H, W, T]`` cannot be told from ``[T, H, W]`` here; the label count tells.
     """
     try:
         header = read_npy_header(path)
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise ValidationError(_missing(path)) from error
     except (OSError, NpyError) as error:
         raise _unreadable(path, error) from error
-    fault = _dtype_fault(path, header) or _layout_fault(path, header)
-    if fault:
-        raise fault
-    if wrong_length := header.length_fault():
+    if finding := _wrong_dtype(path, header) or _wrong_layout(path, header):
+        raise ValidationError(finding)
+    if wrong_length := header.wrong_length():
         raise _unreadable(path, wrong_length)
     frames, height, width = header.shape
     return NpyFaces(path, (frames, height, width), header.data_offset)
 
 
-def _dtype_fault(path: Path, header: NpyHeader) -> MediaError | None:
+def _wrong_dtype(path: Path, header: NpyHeader) -> Finding | None:
     if header.dtype == np.uint8:
         return None
-    found, hint = f"dtype {header.dtype}", "Save the grey levels as uint8."
     if header.dtype.hasobject:
-        found, hint = (
-            "an object array: frames of unequal shape?",
-            "Resize all crops to one shape, then save them as uint8.",
-        )
-    elif header.dtype.kind == "f":
-        hint = "If they lie in 0..1, multiply by 255, round, and save as uint8; a plain cast would turn them all to 0."
-    return MediaError(ViolationCode.FACES_DTYPE, str(path), found=found, required="uint8 grey levels 0..255", hint=hint)
+        return Finding(Code.FACES_DTYPE, path, "an object array: frames of unequal shape?", case="objects")
+    return Finding(Code.FACES_DTYPE, path, f"dtype {header.dtype}", case="floats" if header.dtype.kind == "f" else "")
 
 
-def _layout_fault(path: Path, header: NpyHeader) -> MediaError | None:
-    shape, code = header.shape, ViolationCode.FACES_LAYOUT
-    found, hint = f"shape {list(shape)}", "Save the crops of one track as [frames, height, width]."
+def _wrong_layout(path: Path, header: NpyHeader) -> Finding | None:
+    shape, case = header.shape, ""
+    found = f"shape {list(shape)}"
     if len(shape) == 4 and 1 in (shape[1], shape[-1]):
-        hint = "Drop the axis of length 1."
+        case = "axis"
     elif len(shape) == 4 and shape[-1] in (3, 4):
-        hint = "These are colour: convert each frame to grey first."
+        case = "colour"
     elif len(shape) == 2:
-        hint = "A single frame is [1, height, width]."
+        case = "frame"
     elif len(shape) == 3 and 0 in shape:
-        code, hint = ViolationCode.FACES_EMPTY, "Drop the row, or extract the track again."
+        return Finding(Code.FACES_EMPTY, path, found)
     elif len(shape) == 3 and header.fortran_order:
-        found, hint = f"{found} in Fortran order", "Save numpy.ascontiguousarray(faces)."
+        found, case = f"{found} in Fortran order", "order"
     elif len(shape) == 3:
         return None
-    required = "[frames, height, width] with at least one frame, in C order"
-    return MediaError(code, str(path), found=found, required=required, hint=hint)
+    return Finding(Code.FACES_LAYOUT, path, found, case=case)
 
 
-def _missing(path: Path) -> MediaError:
-    hint = "Check the path in the manifest; relative ones start at the corpus root. Was the data set moved?"
-    if "\\" in path.name:
-        hint = BACKSLASH_HINT
-    return MediaError(
-        ViolationCode.FACES_MISSING, str(path), found="nothing is there", required="the faces of the row", hint=hint
-    )
+def _missing(path: Path) -> Finding:
+    return Finding(Code.FACES_MISSING, path, "nothing is there")
 
 
-def _unreadable(path: Path, reason: object) -> MediaError:
-    if isinstance(reason, OSError):
-        reason = reason.strerror or reason
-    hint = "Extract the track again."
-    if str(reason) == "a folder":
-        hint = "For a folder of JPEG crops set visual_kind to jpeg_directory."
-    elif ".npz" in str(reason):
-        hint = "Save the one array with numpy.save."
-    return MediaError(
-        ViolationCode.FACES_UNREADABLE, str(path), found=str(reason), required="a whole .npy face array", hint=hint
-    )
+def _unreadable(path: Path, reason: object) -> ValidationError:
+    text = str(reason.strerror or reason) if isinstance(reason, OSError) else str(reason)
+    case = "a folder" if text == "a folder" else "npz" if ".npz" in text else ""
+    return ValidationError(Finding(Code.FACES_UNREADABLE, path, text, case=case))
 
 
 # --- folders of JPEG crops --------------------------------------------------------------------------------------------
@@ -178,7 +160,7 @@ class FrameListing(NamedTuple):
     """The frame files of one folder in numeric order of their stems, and everything wrong with the folder."""
 
     names: tuple[str, ...]
-    errors: tuple[MediaError, ...]
+    findings: tuple[Finding, ...]
     fingerprint: str = ""
 
 
@@ -190,8 +172,8 @@ def list_frames(folder: Path) -> FrameListing:
     passed over; any other file is an error, since it may be a frame under a wrong name.
 
     Returns:
-        Names within ``folder`` and the faults, all of them, one a kind. With any fault the names are not to be used; with
-        none the fingerprint is the same for any two folders of the same pictures, and hardly for any others: it covers
+        Names within ``folder`` and what is wrong, all of it, one finding a kind. With any finding the names are not to be
+        used; with none the fingerprint is the same for any two folders of the same pictures, and hardly for any others: it covers
         the size of each.
     """
     try:
@@ -199,15 +181,13 @@ def list_frames(folder: Path) -> FrameListing:
     except FileNotFoundError:
         return FrameListing((), (_missing(folder),))
     except NotADirectoryError:
-        hint = "For a .npy array set visual_kind to npy."
-        return FrameListing((), (_folder_fault(ViolationCode.FACES_UNREADABLE, folder, "not a folder", hint),))
+        return FrameListing((), (Finding(Code.FACES_UNREADABLE, folder, "not a folder", case="not a folder"),))
     except OSError as error:
-        hint = "Check the permissions and the disk."
-        return FrameListing((), (_folder_fault(ViolationCode.FACES_UNREADABLE, folder, str(error.strerror), hint),))
+        return FrameListing((), (Finding(Code.FACES_UNREADABLE, folder, str(error.strerror), case="folder"),))
     return _quick_listing(kinds) or _listing(folder, sorted(kinds))
 
 
-_Scanned: TypeAlias = tuple[str, ViolationCode | None, int]
+_Scanned: TypeAlias = tuple[str, Code | None, int]
 
 
 def _scan(folder: Path) -> list[_Scanned]:
@@ -225,11 +205,11 @@ def _is_of_the_system(name: str) -> bool:
     return name.startswith(".") or name.lower() in _OF_THE_SYSTEM
 
 
-def _kind_of(entry: os.DirEntry[str]) -> tuple[ViolationCode | None, int]:
+def _kind_of(entry: os.DirEntry[str]) -> tuple[Code | None, int]:
     if not _NAME_PATTERN.fullmatch(entry.name) or not entry.is_file():
-        return ViolationCode.FRAME_NAME_INVALID, 0
+        return Code.FRAME_NAME_INVALID, 0
     size = entry.stat().st_size
-    return None if size else ViolationCode.FRAME_FILE_EMPTY, size
+    return None if size else Code.FRAME_FILE_EMPTY, size
 
 
 def _quick_listing(kinds: Sequence[_Scanned]) -> FrameListing | None:
@@ -248,49 +228,36 @@ def _fingerprint(sizes: Sequence[int]) -> str:
 
 
 def _listing(folder: Path, kinds: Sequence[_Scanned]) -> FrameListing:
-    faulty: dict[ViolationCode, list[str]] = defaultdict(list)
+    wrong: dict[Code, list[str]] = defaultdict(list)
     by_stamp: dict[Decimal, list[str]] = defaultdict(list)
     for name, code, _ in kinds:
         if code is not None:
-            faulty[code].append(name)
-        if code is not ViolationCode.FRAME_NAME_INVALID:
+            wrong[code].append(name)
+        if code is not Code.FRAME_NAME_INVALID:
             by_stamp[_stamp(name)].append(name)
     duplicates = [name for names in by_stamp.values() if len(names) > 1 for name in names]
     if duplicates:
-        faulty[ViolationCode.FRAME_NAME_DUPLICATE] = duplicates
-    errors = [_folder_fault(code, folder, _shown(names), _hint(code, names)) for code, names in sorted(faulty.items())]
-    if not by_stamp and not faulty:
-        errors.append(_folder_fault(ViolationCode.FACES_EMPTY, folder, "no frame", _HINTS[ViolationCode.FACES_EMPTY]))
+        wrong[Code.FRAME_NAME_DUPLICATE] = duplicates
+    findings = [_wrong_names(code, folder, names) for code, names in sorted(wrong.items())]
+    if not by_stamp and not wrong:
+        findings.append(Finding(Code.FACES_EMPTY, folder, "no frame"))
     names = tuple(name for stamp in sorted(by_stamp) for name in by_stamp[stamp])
     sizes = {name: size for name, _, size in kinds}
-    return FrameListing(names, tuple(errors), "" if errors else _fingerprint([sizes[name] for name in names]))
+    return FrameListing(names, tuple(findings), "" if findings else _fingerprint([sizes[name] for name in names]))
 
 
-_HINTS = {
-    ViolationCode.FRAME_NAME_INVALID: "Name each crop by its time or number, and move everything else out of the folder.",
-    ViolationCode.FRAME_NAME_DUPLICATE: "These are the same number: keep one crop a frame.",
-    ViolationCode.FRAME_FILE_EMPTY: "0 bytes: extract these frames again.",
-    ViolationCode.FACES_EMPTY: "Drop the row, or extract the track again.",
-}
-
-
-def _hint(code: ViolationCode, names: Sequence[str]) -> str:
+def _wrong_names(code: Code, folder: Path, names: Sequence[str]) -> Finding:
     pictures = [match[1].upper() for name in names if (match := _OTHER_PICTURE.search(name))]
-    if code is not ViolationCode.FRAME_NAME_INVALID or not pictures:
-        return _HINTS[code]
+    if code is not Code.FRAME_NAME_INVALID or not pictures:
+        return Finding(code, folder, _shown(names))
     kinds = " and ".join(sorted(set(pictures)))
-    hint = f"{kinds}: only JPEG crops are read; convert them, or stack them into one .npy."
-    return hint if len(pictures) == len(names) else f"{hint} {_HINTS[code]}"
+    finding = Finding(code, folder, _shown(names), case="pictures", kinds=kinds)
+    return finding if len(pictures) == len(names) else finding.advised(code.hint)
 
 
 def _shown(names: Sequence[str]) -> str:
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return ", ".join(repr(name) for name in names[:_NAMES_SHOWN]) + more
-
-
-def _folder_fault(code: ViolationCode, folder: Path, found: str, hint: str) -> MediaError:
-    required = "a folder of JPEG crops named by number, such as 12.48.jpg, one a frame"
-    return MediaError(code, str(folder), found=found, required=required, hint=hint)
 
 
 def _stamp(name: str) -> Decimal:
@@ -322,7 +289,7 @@ def read_jpeg(path: Path) -> bytes:
     """The bytes of a JPEG file, one more than :data:`JPEG_BYTES_MAX` at most.
 
     Raises:
-        MediaError: it cannot be read.
+        ValidationError: it cannot be read.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY)
@@ -332,7 +299,7 @@ def read_jpeg(path: Path) -> bytes:
         finally:
             os.close(descriptor)
     except FileNotFoundError as error:
-        raise _missing(path) from error
+        raise ValidationError(_missing(path)) from error
     except OSError as error:
         raise _bad_jpeg(path, error.strerror or str(error)) from error
 
@@ -344,12 +311,12 @@ def decode_jpeg_gray(data: bytes, out: npt.NDArray[np.uint8], where: Path) -> No
     truncated picture with grey and calls it decoded. Bytes behind its end are passed over. ``where`` is named in messages.
 
     Raises:
-        MediaError: it is not a JPEG, has no end marker, is above 64 megapixels, or cannot be decoded.
+        ValidationError: it is not a JPEG, has no end marker, is above 64 megapixels, or cannot be decoded.
     """
     import cv2
 
-    if fault := _jpeg_fault(data):
-        raise _bad_jpeg(where, fault)
+    if wrong := _wrong_with(data):
+        raise _bad_jpeg(where, wrong)
     try:
         grey = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
     except cv2.error as error:
@@ -364,7 +331,7 @@ _FIRST_BYTES = 8
 _OTHER_STARTS = {b"\x89PNG": "PNG", b"GIF8": "GIF", b"BM": "BMP", b"RIFF": "WebP"}
 
 
-def not_jpeg(folder: Path, names: Sequence[str]) -> MediaError | None:
+def not_jpeg(folder: Path, names: Sequence[str]) -> Finding | None:
     """The finding that some of the files, by their first bytes, are no JPEGs whatever their names say; the first is named.
 
     Eight bytes of each file are read. One that cannot be read is left to whoever decodes it.
@@ -374,9 +341,7 @@ def not_jpeg(folder: Path, names: Sequence[str]) -> MediaError | None:
         return None
     name, start = others[0]
     more = f" (and {len(others) - 1} more files)" if len(others) > 1 else ""
-    hint = "Only JPEG crops are read: convert them, or stack them into one .npy."
-    found = f"{name}: {_no_jpeg(start)}{more}"
-    return MediaError(ViolationCode.FACES_UNREADABLE, str(folder), found=found, required="JPEG files", hint=hint)
+    return Finding(Code.FACES_UNREADABLE, folder, f"{name}: {_no_jpeg(start)}{more}", case="not jpeg")
 
 
 def _first_bytes(folder: Path, name: str) -> bytes:
@@ -395,7 +360,7 @@ def _no_jpeg(data: bytes) -> str:
     return f"no JPEG, it begins with {data[:_FIRST_BYTES]!r}{kind}"
 
 
-def _jpeg_fault(data: bytes) -> str | None:
+def _wrong_with(data: bytes) -> str | None:
     if not data:
         return "an empty file (0 bytes)"
     if len(data) > JPEG_BYTES_MAX:
@@ -447,11 +412,5 @@ def _jpeg_size(data: bytes) -> tuple[tuple[int, int] | None, int]:
     return None, position
 
 
-def _bad_jpeg(where: Path, found: str) -> MediaError:
-    return MediaError(
-        ViolationCode.FACES_UNREADABLE,
-        str(where),
-        found=found,
-        required="one whole JPEG",
-        hint="Extract this frame again; a file left by a killed run or a saved error page has to go.",
-    )
+def _bad_jpeg(where: Path, found: str) -> ValidationError:
+    return ValidationError(Finding(Code.FACES_UNREADABLE, where, found, case="jpeg"))

@@ -13,13 +13,14 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import PIL
 from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 
 PROBE = f"image 2, pillow {PIL.__version__}"
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
@@ -47,7 +48,7 @@ def read_image(path: Path) -> Image.Image:
     """The picture as displayed, mode RGB.
 
     Raises:
-        MediaError: it is no picture, is damaged or cut short, holds several frames, or is over :data:`MAX_PIXELS`.
+        ValidationError: it is no picture, is damaged or cut short, holds several frames, or is over :data:`MAX_PIXELS`.
     """
     return _read(path)[0]
 
@@ -61,26 +62,16 @@ def _read(path: Path) -> tuple[Image.Image, bytes]:
             opened.load()
             ImageOps.exif_transpose(opened, in_place=True)  # a copy would be held twice
             return _opaque(opened), opened.info.get("icc_profile") or b""
-    except (MediaError, MemoryError):
+    except (ValidationError, MemoryError):
         raise
     except Image.DecompressionBombError as error:
         raise _too_large(path, str(error)) from error
     except UnidentifiedImageError as error:  # its own text names the open file as Python prints it
-        raise _error(
-            ViolationCode.IMAGE_UNREADABLE,
-            path,
-            found=f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}",
-            required="one whole picture that Pillow reads",
-            hint="Replace the file, or drop its row.",
-        ) from error
+        found = f"it is no {', '.join(FORMATS[:-1])} or {FORMATS[-1]}"
+        raise ValidationError(Finding(Code.IMAGE_UNREADABLE, path, found)) from error
     except Exception as error:  # Pillow's parsers raise whatever a damaged file makes them stumble over
-        raise _error(
-            ViolationCode.IMAGE_UNREADABLE,
-            path,
-            found=f"it does not decode ({type(error).__name__}: {str(error).replace(str(path), path.name)})",
-            required="one whole picture that Pillow reads",
-            hint="Replace the file, or drop its row.",
-        ) from error
+        found = f"it does not decode ({type(error).__name__}: {str(error).replace(str(path), path.name)})"
+        raise ValidationError(Finding(Code.IMAGE_UNREADABLE, path, found)) from error
 
 
 def _opened(stream: io.FileIO) -> Image.Image:
@@ -106,7 +97,7 @@ def count_image(path: Path) -> ImageFacts:
     """Decode a picture for its size, and look at its ICC profile.
 
     Raises:
-        MediaError: as :func:`read_image`.
+        ValidationError: as :func:`read_image`.
     """
     image, profile = _read(path)
     return ImageFacts(width=image.width, height=image.height, colour=_foreign_profile(profile) if profile else "")
@@ -141,13 +132,8 @@ def _require_plain(image: Image.Image, path: Path) -> None:
         raise _too_large(path, f"{image.width}x{image.height} pixels")
     frames = getattr(image, "n_frames", 1)
     if frames > 1 and image.format != "MPO":
-        raise _error(
-            ViolationCode.IMAGE_MULTI_FRAME,
-            path,
-            found=f"it holds {frames} frames ({image.format})",
-            required="a single picture",
-            hint="Save the one that is meant as PNG, or use it as a video reference.",
-        )
+        found = f"it holds {frames} frames ({image.format})"
+        raise ValidationError(Finding(Code.IMAGE_MULTI_FRAME, path, found))
 
 
 def _fit_transparency(image: Image.Image) -> None:
@@ -186,15 +172,5 @@ def _composited(layer: Image.Image) -> Image.Image:
     return opaque
 
 
-def _too_large(path: Path, found: str) -> MediaError:
-    return _error(
-        ViolationCode.IMAGE_TOO_LARGE,
-        path,
-        found=found,
-        required=f"at most {MAX_PIXELS} pixels, {MAX_SIDE} a side",
-        hint="Scale it down; a reference is brought to a short edge of 2048 anyway.",
-    )
-
-
-def _error(code: ViolationCode, path: Path, **finding: Any) -> MediaError:
-    return MediaError(code, str(path), **finding)
+def _too_large(path: Path, found: str) -> ValidationError:
+    return ValidationError(Finding(Code.IMAGE_TOO_LARGE, path, found, pixels=MAX_PIXELS, side=MAX_SIDE))

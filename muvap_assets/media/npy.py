@@ -45,7 +45,7 @@ class NpyHeader:
         """How long a file with this header has to be."""
         return self.data_offset + math.prod(self.shape) * self.dtype.itemsize
 
-    def length_fault(self) -> str | None:
+    def wrong_length(self) -> str | None:
         """What is wrong with the file's length, or ``None``."""
         if self.file_bytes == self.promised_bytes:
             return None

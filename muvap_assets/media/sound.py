@@ -15,30 +15,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.media.closing import Closing
 from muvap_assets.media.sound_arrays import NumpySound
 from muvap_assets.media.sound_files import (
+    MAX_RATE_HZ,
+    MIN_RATE_HZ,
     Chunk,
     NativeSound,
     OpenedFile,
     SoundChoice,
-    SoundNote,
-    audio_error,
     no_such_stream,
     refuse_lossy,
     unsupported_audio,
 )
 from muvap_assets.media.sound_streams import FfmpegSound
-from muvap_assets.media.wav import REWRITE_HINT, WavError, read_wav_header, wav_blocks
+from muvap_assets.media.wav import WavError, read_wav_header, wav_blocks
 
-MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
 _BLOCK_VALUES = 1 << 18
 
 
-class SoundFile:
+class SoundFile(Closing):
     """The open sound of a file. Use as a context manager; :meth:`chunks` may be called once.
 
     Attributes:
@@ -49,7 +49,7 @@ class SoundFile:
             channel of several; empty where the file is meant as it is.
 
     Raises:
-        MediaError: it cannot be opened, has no sound, a rate out of range, not the stream or channel that is chosen, a
+        ValidationError: it cannot be opened, has no sound, a rate out of range, not the stream or channel that is chosen, a
             declared length that its bytes contradict, or ``npy_rate_hz`` contradicts its own rate.
     """
 
@@ -95,23 +95,12 @@ class SoundFile:
         channel = self._choice.channel
         if channel is not None:
             if channel >= self.channels:
-                raise audio_error(
-                    ViolationCode.AUDIO_CHANNELS,
-                    self.path,
-                    found=f"{self.channels} channel{'s' * (self.channels != 1)}, and channel {channel} chosen",
-                    required=f"a channel from 0 to {self.channels - 1}",
-                    hint="Correct audio_channel; it counts from 0.",
+                found = f"{self.channels} channel{'s' * (self.channels != 1)}, and channel {channel} chosen"
+                raise ValidationError(
+                    Finding(Code.AUDIO_CHANNELS, self.path, found, case="chosen", last=self.channels - 1)
                 )
             self.speakers = (self.speakers[channel],)
             self.track += f"-c{channel}" if self.channels > 1 else ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file."""
@@ -119,7 +108,7 @@ class SoundFile:
             self._closers.pop()()
 
     @property
-    def notes(self) -> list[SoundNote]:
+    def notes(self) -> list[Finding]:
         """What is odd about the file; complete when every chunk was taken."""
         return self._source.notes
 
@@ -145,16 +134,16 @@ def _only_stream(path: Path, stream: str | None) -> None:
 
 def _checked_rate(path: Path, rate_hz: int | None, declared_hz: int | None) -> int:
     if rate_hz is None:
-        found, hint = "a NumPy waveform without a rate", "Give audio_sample_rate, or write it as WAV."
+        found, case = "a NumPy waveform without a rate", ""
     elif not MIN_RATE_HZ <= rate_hz <= MAX_RATE_HZ:
-        found, hint = f"a rate of {rate_hz} Hz", "Correct the file or audio_sample_rate."
+        found, case = f"a rate of {rate_hz} Hz", "range"
     elif declared_hz not in (None, rate_hz):
-        found = f"a rate of {rate_hz} Hz in the file, {declared_hz} Hz declared"
-        hint = "Leave audio_sample_rate empty: only NumPy waveforms need it."
+        found, case = f"a rate of {rate_hz} Hz in the file, {declared_hz} Hz declared", "declared"
     else:
         return rate_hz
-    required = f"one rate between {MIN_RATE_HZ} and {MAX_RATE_HZ} Hz"
-    raise audio_error(ViolationCode.AUDIO_RATE_INVALID, path, found=found, required=required, hint=hint)
+    raise ValidationError(
+        Finding(Code.AUDIO_RATE_INVALID, path, found, case=case, least=MIN_RATE_HZ, largest=MAX_RATE_HZ)
+    )
 
 
 class _WavSound(NativeSound):
@@ -166,20 +155,10 @@ class _WavSound(NativeSound):
         try:
             self.header = header = read_wav_header(opened.read, opened.size, opened.start)
         except WavError as error:
-            raise audio_error(
-                ViolationCode.AUDIO_UNREADABLE,
-                path,
-                found=str(error),
-                required="a WAV whose header agrees with its bytes",
-                hint=REWRITE_HINT,
-            ) from None
+            raise ValidationError(Finding(Code.AUDIO_UNREADABLE, path, str(error), case="header")) from None
         if header.promised_frames is not None:
-            self.note(
-                ViolationCode.AUDIO_STOPPED,
-                found=f"the header promises {header.promised_frames:,} frames, the file holds {header.frames:,}",
-                required="a file as long as its header says",
-                hint="All frames that are there are used; copy it again if it was cut short.",
-            )
+            found = f"the header promises {header.promised_frames:,} frames, the file holds {header.frames:,}"
+            self.note(Code.AUDIO_STOPPED, found)
         self.encoding, self.rate_hz = f"{header.container}/{header.subtype}", header.rate_hz
         self.speakers = header.speakers
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.npy import NpyError, NpyHeader, read_npy_header
 from muvap_assets.media.sound_files import (
-    REPLACE_HINT,
     Chunk,
     Float32,
     NativeSound,
-    audio_error,
     unreadable_audio,
     unsupported_audio,
 )
@@ -66,17 +66,14 @@ def _npy_header(path: Path) -> tuple[NpyHeader, int]:
     except NpyError as error:
         unreadable_audio(path, str(error))
     if header.dtype.str[1:] not in _NPY_SCALES:
-        hint = "Save it as one of int8, uint8, int16, int32, float16, float32 and float64."
-        unsupported_audio(path, f"a NumPy array of {header.dtype}", hint)
-    fault = header.length_fault()
-    if fault:
-        unreadable_audio(path, fault)
+        unsupported_audio(path, f"a NumPy array of {header.dtype}", "dtype")
+    if wrong_length := header.wrong_length():
+        unreadable_audio(path, wrong_length)
     shape = header.shape
     if 0 in shape:
-        raise audio_error(ViolationCode.AUDIO_EMPTY, path, found=f"a NumPy array of shape {shape}", hint=REPLACE_HINT)
+        raise ValidationError(Finding(Code.AUDIO_EMPTY, path, f"a NumPy array of shape {shape}"))
     if len(shape) == 1:
         return header, 1
     if len(shape) != 2 or sum(side <= MAX_NPY_CHANNELS for side in shape) != 1:
-        hint = f"Save it as [N], or as [N, C] or [C, N] with C at most {MAX_NPY_CHANNELS} and N above that."
-        unsupported_audio(path, f"a NumPy array of shape {shape}", hint)
+        unsupported_audio(path, f"a NumPy array of shape {shape}", "shape", channels=MAX_NPY_CHANNELS)
     return header, min(shape)

@@ -9,16 +9,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TypeAlias
+from typing import NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 
 Float32: TypeAlias = npt.NDArray[np.float32]
 Chunk: TypeAlias = tuple[Fraction | None, Float32]
 """Seconds on the file's clock, where it has one, and samples [n, channels]."""
+
+MIN_RATE_HZ, MAX_RATE_HZ = 1_000, 768_000
+"""Rates of recordings; what is outside is no sound that anybody records."""
 
 LOSSLESS = ("WAV", "FLAC", "Ogg-FLAC", "NumPy")
 UNKNOWN_FORMAT = "an unknown format"
@@ -45,10 +50,6 @@ _RIFF = (b"RIFF", b"RIFX", b"RF64", b"BW64")
 _HEAD_BYTES = 4096  # most headers of WAV lie in here: one system call
 _MAX_TAGS = 16  # a file of nothing but empty ID3v2 tags is not walked to its end
 
-_REQUIRED = "WAV (8 to 32-bit PCM or floating point), FLAC or a NumPy waveform"
-CONVERT_HINT = "Convert it once, for instance with `ffmpeg -i INPUT OUTPUT.wav`."
-REPLACE_HINT = "Copy or export the recording again."
-
 
 @dataclass(frozen=True, slots=True)
 class SoundChoice:
@@ -63,7 +64,6 @@ class SoundChoice:
 
 
 _STREAM = re.compile(r"\d{1,4}|[a-z]{2,3}(-[a-z0-9]{1,8}){0,3}", re.ASCII)
-STREAM_RULE = "the number of an audio stream, from 0, or a language such as eng"
 
 
 def stream_name(text: str) -> str | None:
@@ -72,15 +72,6 @@ def stream_name(text: str) -> str | None:
     if not _STREAM.fullmatch(text):
         return None
     return str(int(text)) if text.isdecimal() else text
-
-
-class SoundNote(NamedTuple):
-    """What is odd about a file's sound without keeping it from being used; ``code`` is a ``ViolationCode``."""
-
-    code: str
-    found: str
-    required: str
-    hint: str
 
 
 class NativeSound:
@@ -101,11 +92,11 @@ class NativeSound:
 
     def __init__(self, path: Path) -> None:
         self.path, self.stopped, self.track = path, "", ""
-        self.notes: list[SoundNote] = []
+        self.notes: list[Finding] = []
 
-    def note(self, code: ViolationCode, *, found: str, required: str, hint: str) -> None:
-        """Add to ``notes``."""
-        self.notes.append(SoundNote(str(code), found, required, hint))
+    def note(self, code: Code, found: str, *, case: str = "", **facts: object) -> None:
+        """Add a warning to ``notes``."""
+        self.notes.append(Finding(code, None, found, case=case, severity=Severity.WARNING, **facts))
 
     def chunks(self, frames: int) -> Iterator[Chunk]:
         """All samples, in chunks of about ``frames``."""
@@ -115,11 +106,6 @@ class NativeSound:
         """Close what was opened."""
 
 
-def audio_error(code: ViolationCode, path: Path, *, found: str, required: str = _REQUIRED, hint: str) -> MediaError:
-    """An error about one recording."""
-    return MediaError(code, str(path), found=found, required=required, hint=hint)
-
-
 class OpenedFile:
     """A regular file, its first bytes, and what it is by them: one of :data:`LOSSLESS`, or words that say what else."""
 
@@ -127,12 +113,7 @@ class OpenedFile:
         try:
             self.descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe would wait for ever
         except FileNotFoundError:
-            raise audio_error(
-                ViolationCode.AUDIO_MISSING,
-                path,
-                found="no such file",
-                hint="Correct audio_path, or put the file there.",
-            ) from None
+            raise ValidationError(Finding(Code.AUDIO_MISSING, path, "no such file")) from None
         except OSError as error:
             unreadable_audio(path, f"it cannot be opened ({error.strerror})")
         try:
@@ -151,7 +132,7 @@ class OpenedFile:
         except OSError as error:
             unreadable_audio(path, f"it cannot be read ({error.strerror})")
         if not head:
-            raise audio_error(ViolationCode.AUDIO_EMPTY, path, found="a file of 0 bytes", hint=REPLACE_HINT)
+            raise ValidationError(Finding(Code.AUDIO_EMPTY, path, "a file of 0 bytes"))
         after = head
         for _ in range(_MAX_TAGS):
             if not after.startswith(b"ID3") or len(after) <= 10:
@@ -178,7 +159,7 @@ def refuse_missing(path: Path) -> None:
     """Look whether a file can be opened at all.
 
     Raises:
-        MediaError: AUDIO_MISSING, AUDIO_EMPTY, or AUDIO_UNREADABLE where it is no regular file.
+        ValidationError: AUDIO_MISSING, AUDIO_EMPTY, or AUDIO_UNREADABLE where it is no regular file.
     """
     OpenedFile(path).close()
 
@@ -198,32 +179,26 @@ def refuse_lossy(path: Path, kind: str) -> None:
     """Refuse what is not one of :data:`LOSSLESS`, or has the name of another kind.
 
     Raises:
-        MediaError: AUDIO_UNSUPPORTED.
+        ValidationError: AUDIO_UNSUPPORTED.
     """
     claimed = _SUFFIXES.get(path.suffix.lower())
     found = f"{kind} in a {path.suffix} file" if claimed else kind
     if kind not in LOSSLESS:
         unsupported_audio(path, found)
     if claimed is not None and kind not in claimed:
-        unsupported_audio(path, found, "Rename it to what it is.")
+        unsupported_audio(path, found, "name")
 
 
-def no_such_stream(path: Path, chosen: str, found: str) -> MediaError:
+def no_such_stream(path: Path, chosen: str, found: str) -> ValidationError:
     """The error about a chosen stream that is not among ``found``."""
-    return audio_error(
-        ViolationCode.AUDIO_STREAM,
-        path,
-        found=f"{found}; {chosen!r} is chosen",
-        required=STREAM_RULE,
-        hint="Correct audio_stream.",
-    )
+    return ValidationError(Finding(Code.AUDIO_STREAM, path, f"{found}; {chosen!r} is chosen"))
 
 
 def unreadable_audio(path: Path, found: str) -> NoReturn:
     """Raise AUDIO_UNREADABLE."""
-    raise audio_error(ViolationCode.AUDIO_UNREADABLE, path, found=found, hint=REPLACE_HINT) from None
+    raise ValidationError(Finding(Code.AUDIO_UNREADABLE, path, found)) from None
 
 
-def unsupported_audio(path: Path, found: str, hint: str = CONVERT_HINT) -> NoReturn:
+def unsupported_audio(path: Path, found: str, case: str = "", channels: int = 0) -> NoReturn:
     """Raise AUDIO_UNSUPPORTED."""
-    raise audio_error(ViolationCode.AUDIO_UNSUPPORTED, path, found=found, hint=hint) from None
+    raise ValidationError(Finding(Code.AUDIO_UNSUPPORTED, path, found, case=case, channels=channels)) from None

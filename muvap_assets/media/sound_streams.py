@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.sound_files import (
-    CONVERT_HINT,
     UNKNOWN_FORMAT,
     Chunk,
     Float32,
     NativeSound,
     SoundChoice,
-    audio_error,
     no_such_stream,
     unsupported_audio,
 )
@@ -38,7 +38,7 @@ class FfmpegSound(NativeSound):
     def __init__(self, path: Path, kind: str, choice: SoundChoice, *, lossless_only: bool) -> None:
         super().__init__(path)
         self._kind = kind
-        self._container = open_container(path, ViolationCode.AUDIO_UNREADABLE)
+        self._container = open_container(path, Code.AUDIO_UNREADABLE)
         try:
             self._open(choice.stream, lossless_only)
         except BaseException:
@@ -52,13 +52,7 @@ class FfmpegSound(NativeSound):
         self._stream = self._chosen(self._container.streams.audio, stream)
         context = self._stream.codec_context
         if context is None:
-            raise audio_error(
-                ViolationCode.AUDIO_EMPTY,
-                self.path,
-                found="sound of a kind that ffmpeg does not decode",
-                required="at least one sample",
-                hint=CONVERT_HINT,
-            )
+            raise ValidationError(Finding(Code.AUDIO_EMPTY, self.path, "sound of a kind that ffmpeg does not decode"))
         is_flac = self._kind in ("FLAC", "Ogg-FLAC") and context.name == "flac"
         if lossless_only and not is_flac:
             unsupported_audio(self.path, f"{self._kind} holding {context.name.upper()}")
@@ -78,13 +72,8 @@ class FfmpegSound(NativeSound):
             return first
         reason = self.stopped
         damaged = self._promised or self._kind.startswith(UNKNOWN_FORMAT)  # ffmpeg also goes by a name's suffix
-        raise audio_error(
-            ViolationCode.AUDIO_UNREADABLE if damaged else ViolationCode.AUDIO_EMPTY,
-            self.path,
-            found=f"no sample decodes{f' ({reason})' if reason else ''}",
-            required="at least one sample",
-            hint="Replace the file, or drop its row.",
-        )
+        code = Code.AUDIO_UNREADABLE if damaged else Code.AUDIO_EMPTY
+        raise ValidationError(Finding(code, self.path, f"no sample decodes{f' ({reason})' if reason else ''}"))
 
     @property
     def _promised(self) -> int:
@@ -101,13 +90,7 @@ class FfmpegSound(NativeSound):
         from av.stream import Disposition
 
         if not streams:
-            raise audio_error(
-                ViolationCode.AUDIO_MISSING,
-                self.path,
-                found="it has no audio stream",
-                required="an audio stream",
-                hint="Replace the file, or drop its row.",
-            )
+            raise ValidationError(Finding(Code.AUDIO_MISSING, self.path, "it has no audio stream", case="stream"))
         flagged = [stream for stream in streams if stream.disposition & Disposition.default]
         usual = (flagged or streams)[0]
         if wanted is None:
@@ -121,12 +104,9 @@ class FfmpegSound(NativeSound):
         chosen = usual if usual in candidates else next((s for s in flagged if s in candidates), candidates[0])
         number = list(streams).index(chosen)
         if len(candidates) > 1:
-            self.note(
-                ViolationCode.AUDIO_STREAM,
-                found=f"{len(candidates)} audio streams{f' of language {wanted}' if wanted else ''}: {_listed(streams)}",
-                required="one, or a choice",
-                hint=f"Stream {number} was used; choose by audio_stream, a number or a language, to say so.",
-            )
+            of_language = f" of language {wanted}" if wanted else ""
+            found = f"{len(candidates)} audio streams{of_language}: {_listed(streams)}"
+            self.note(Code.AUDIO_STREAM, found, case="several", number=number)
         self.track = f"-s{number}" if chosen is not usual else ""
         return chosen
 
@@ -182,12 +162,8 @@ class FfmpegSound(NativeSound):
         if not self.stopped and decoded < self._promised:
             self.stopped = f"the file ends, of {self._promised} promised"
         if not self.stopped and any(self._info[18:]) and digest.digest() != self._info[18:]:
-            self.note(
-                ViolationCode.AUDIO_MD5,
-                found=f"decoded samples of MD5 {digest.hexdigest()}",
-                required=f"{self._info[18:].hex()}, as the header says",
-                hint="Copy it again if it should be whole; an encoder may also have written the wrong digest.",
-            )
+            promised = self._info[18:].hex()
+            self.note(Code.AUDIO_MD5, f"decoded samples of MD5 {digest.hexdigest()}", digest=promised)
 
 
 def _listed(streams: Sequence[Any]) -> str:

@@ -19,15 +19,16 @@ from fractions import Fraction
 from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.media.closing import Closing
 from muvap_assets.media.sound import SoundFile
-from muvap_assets.media.sound_files import SoundChoice, SoundNote, audio_error
+from muvap_assets.media.sound_files import SoundChoice
 
 PROBE = f"sound 2, av {version('av')}"
 BLOCK_SAMPLES = 1 << 16
@@ -69,7 +70,7 @@ class SoundFacts:
     first_sec: Fraction
     peak: float
     gaps: tuple[Gap, ...]  # no default: counts that were remembered without them are made anew
-    notes: tuple[SoundNote, ...] = ()
+    notes: tuple[Finding, ...] = ()
     non_finite: int = 0
     stopped: str = ""
 
@@ -88,11 +89,11 @@ class SoundFacts:
         return [(start, stop - start) for start, stop in spans if stop > start]
 
 
-class SoundSource:
+class SoundSource(Closing):
     """The open sound of a file, or what of it is chosen. Use as a context manager; :meth:`blocks` may be called once.
 
     Raises:
-        MediaError: as :class:`SoundFile`, or a channel layout without a rule.
+        ValidationError: as :class:`SoundFile`, or a channel layout without a rule.
     """
 
     def __init__(self, path: Path, choice: SoundChoice | None = None, declared_hz: int | None = None) -> None:
@@ -112,13 +113,7 @@ class SoundSource:
         chunks = self.file.chunks(BLOCK_SAMPLES)
         first = next(chunks, None)
         if first is None:
-            raise audio_error(
-                ViolationCode.AUDIO_EMPTY,
-                self.path,
-                found="no sample decodes",
-                required="at least one sample",
-                hint="Replace the file, or drop its row.",
-            )
+            raise ValidationError(Finding(Code.AUDIO_EMPTY, self.path, "no sample decodes"))
         self.first_sec = first[0] or Fraction(0)
         self._chunks = chain([first], chunks)
 
@@ -127,12 +122,8 @@ class SoundSource:
         """Why the sound ended early; empty where it did not."""
         return self._stopped or self.file.stopped
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self.file.close()
 
     def blocks(self, origin: Fraction | None = None) -> Iterator[NDArray[np.float32]]:
@@ -160,7 +151,7 @@ def count_sound(path: Path, choice: SoundChoice | None = None) -> SoundFacts:
     """Decode the whole sound of a file, or what of it is chosen, and count.
 
     Raises:
-        MediaError: as :class:`SoundSource`.
+        ValidationError: as :class:`SoundSource`.
     """
     samples, non_finite, peak = 0, 0, 0.0
     with SoundSource(path, choice) as source:
@@ -216,19 +207,14 @@ def downmix_matrix(names: Sequence[str], path: Path) -> NDArray[np.float32] | No
     """float32 [2, channels], or ``None`` where mono is doubled or stereo kept.
 
     Raises:
-        MediaError: more than two channels of which one has no place in the rule.
+        ValidationError: more than two channels of which one has no place in the rule.
     """
     if len(names) <= 2:
         return None
     unknown = sorted({name for name in names if name not in _DOWNMIX})
     if unknown:
-        raise MediaError(
-            ViolationCode.AUDIO_CHANNELS,
-            str(path),
-            found=f"{len(names)} channels, of which {unknown} have no stated place",
-            required=f"mono, stereo, or channels out of {sorted(_DOWNMIX)}",
-            hint="Mix it down to stereo.",
-        )
+        found = f"{len(names)} channels, of which {unknown} have no stated place"
+        raise ValidationError(Finding(Code.AUDIO_CHANNELS, path, found, places=sorted(_DOWNMIX)))
     matrix = np.array([_DOWNMIX[name] for name in names]).T
     scaled: NDArray[np.float32] = (matrix / matrix.sum(axis=1).max()).astype(np.float32)
     return scaled

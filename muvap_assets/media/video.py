@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from fractions import Fraction
 from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
+from muvap_assets.media.closing import Closing
 
 PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
 MAX_PIXELS = 36_000_000
@@ -130,17 +132,17 @@ class VideoFacts:
         return bool(self.stopped) or self.missing_sec * self.frames >= max(self.duration_sec, Fraction(1, 1000))
 
 
-class VideoSource:
+class VideoSource(Closing):
     """An open video file. Use as a context manager; :meth:`frames` may be called once.
 
     Raises:
-        MediaError: the file cannot be opened, or holds no video stream.
+        ValidationError: the file cannot be opened, or holds no video stream.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.stopped = ""
-        self._container = open_container(path, ViolationCode.VIDEO_UNREADABLE)
+        self._container = open_container(path, Code.VIDEO_UNREADABLE)
         from av.stream import Disposition
 
         streams = [
@@ -148,7 +150,7 @@ class VideoSource:
         ]
         if not streams:
             self._container.close()
-            raise unreadable(path, ViolationCode.VIDEO_UNREADABLE, "it has no video stream", "a video stream")
+            raise unreadable(path, "it has no video stream")
         self._stream = streams[0]
         self._bound_frames()
         self.rate: Fraction | None = self._stream.average_rate or self._stream.guessed_rate
@@ -166,19 +168,15 @@ class VideoSource:
         if context is None:
             self._container.close()
             found = "its video is of a kind ffmpeg does not decode"
-            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, "a video stream")
+            raise unreadable(self.path, found)
         if context.width * context.height > MAX_PIXELS:
             self._container.close()
             found = f"frames of {context.width}x{context.height}"
-            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, f"at most {MAX_PIXELS} pixels")
+            raise unreadable(self.path, found)
         context.options = {**context.options, "max_pixels": str(MAX_PIXELS)}
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file."""
         self._container.close()
 
     def frames(self, fps: Fraction | None = None) -> Iterator[VideoFrame]:
@@ -188,7 +186,7 @@ class VideoSource:
             fps: a constant rate that overrides the file's timestamps: frame i is then shown from i / fps.
 
         Raises:
-            MediaError: timestamps run backwards or are missing without a declared rate, or the first frame is damaged.
+            ValidationError: timestamps run backwards or are missing without a declared rate, or the first frame is damaged.
         """
         held: VideoFrame | None = None
         for index, (start, stop, raw, orientation) in enumerate(self._timed(fps)):
@@ -197,7 +195,7 @@ class VideoSource:
             held = VideoFrame(index, start, stop, orientation, raw)
         if held is None:
             found = f"no frame decodes{f' ({self.stopped})' if self.stopped else ''}"
-            raise unreadable(self.path, ViolationCode.VIDEO_UNREADABLE, found, "at least one frame")
+            raise unreadable(self.path, found)
         yield held
 
     def _timed(self, fps: Fraction | None) -> Iterator[tuple[Fraction, Fraction, Any, Orientation]]:
@@ -213,13 +211,8 @@ class VideoSource:
                 continue
             start = snapped(seconds - self.first_sec, grid, tick)
             if start < previous:
-                raise MediaError(
-                    ViolationCode.VIDEO_TIMESTAMPS,
-                    str(self.path),
-                    found=f"frame {index} has timestamp {float(start):.3f} s after one of {float(previous):.3f} s",
-                    required="timestamps do not run backwards",
-                    hint="Remux the file with corrected timestamps.",
-                )
+                found = f"frame {index} has timestamp {float(start):.3f} s after one of {float(previous):.3f} s"
+                raise ValidationError(Finding(Code.VIDEO_TIMESTAMPS, self.path, found))
             yield start, snapped(start + self._shown_for(raw, start - previous), grid, tick), raw, orientation
             previous = start
 
@@ -227,13 +220,8 @@ class VideoSource:
         if raw.pts is not None and raw.time_base:
             return raw.pts * raw.time_base, raw.time_base
         if self.rate is None:
-            raise MediaError(
-                ViolationCode.VIDEO_TIMESTAMPS,
-                str(self.path),
-                found=f"frame {index} has no timestamp and the stream declares no rate",
-                required="timestamps or a rate",
-                hint="Remux the file with timestamps.",
-            )
+            found = f"frame {index} has no timestamp and the stream declares no rate"
+            raise ValidationError(Finding(Code.VIDEO_TIMESTAMPS, self.path, found))
         return index / self.rate, Fraction(0)
 
     def _shown_for(self, raw: Any, since_previous: Fraction) -> Fraction:
@@ -263,7 +251,7 @@ def count_video(path: Path) -> VideoFacts:
     """Decode a whole file and count.
 
     Raises:
-        MediaError: as :class:`VideoSource` and :meth:`VideoSource.frames`.
+        ValidationError: as :class:`VideoSource` and :meth:`VideoSource.frames`.
     """
     with VideoSource(path) as source:
         last = first = next(frames := source.frames())
@@ -301,11 +289,11 @@ def snapped(seconds: Fraction, rate: Fraction | None, tick: Fraction) -> Fractio
     return nearest if abs(nearest - seconds) < tick else seconds
 
 
-def open_container(path: Path, code: ViolationCode) -> Any:
+def open_container(path: Path, code: Code) -> Any:
     """An open PyAV input container.
 
     Raises:
-        MediaError: with ``code``, where it is missing or ffmpeg does not know it.
+        ValidationError: with ``code``, where it is missing or ffmpeg does not know it.
     """
     import av
 
@@ -313,12 +301,12 @@ def open_container(path: Path, code: ViolationCode) -> Any:
         return av.open(str(path), metadata_errors="replace")
     except (av.error.FFmpegError, OSError, ValueError) as error:
         found = f"it cannot be opened ({getattr(error, 'strerror', None) or error})"
-        raise unreadable(path, code, found, "a file that ffmpeg reads") from error
+        raise unreadable(path, found, code) from error
 
 
-def unreadable(path: Path, code: ViolationCode, found: str, required: str) -> MediaError:
-    """The error for a file that is not what it claims to be."""
-    return MediaError(code, str(path), found=found, required=required, hint="Replace the file, or drop its row.")
+def unreadable(path: Path, found: str, code: Code = Code.VIDEO_UNREADABLE) -> ValidationError:
+    """The error for a file that ffmpeg does not read, or that is not what it claims to be."""
+    return ValidationError(Finding(code, path, found, pixels=MAX_PIXELS))
 
 
 def _header_end_sec(stream: Any, container: str) -> Fraction:

@@ -23,7 +23,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.video import VideoFrame, VideoSource, open_container, unreadable
 
 BORDER_GREY = 128
@@ -65,17 +67,11 @@ def declared_rate(path: Path) -> Fraction:
     of a frame, because the average counts a last frame of odd length, it is the rate from the first frame to the last.
 
     Raises:
-        MediaError: it is missing (FACES_MISSING), unreadable, holds no video stream or declares no rate.
+        ValidationError: it is missing (FACES_MISSING), unreadable, holds no video stream or declares no rate.
     """
     with open_video(path) as source:
         if source.rate is None:
-            raise MediaError(
-                ViolationCode.VIDEO_TIMESTAMPS,
-                str(path),
-                found="it declares no frame rate",
-                required="a video with a frame rate",
-                hint="Remux it, or leave it out.",
-            )
+            raise ValidationError(Finding(Code.VIDEO_TIMESTAMPS, path, "it declares no frame rate"))
         rate = source.rate
     intervals, span_sec = _indexed_span(path)
     return rate if not span_sec or abs(span_sec * rate - intervals) * 4 <= 1 else intervals / span_sec
@@ -83,7 +79,7 @@ def declared_rate(path: Path) -> Fraction:
 
 def _indexed_span(path: Path) -> tuple[int, Fraction]:
     """Intervals between frames in the container's index, and the seconds they take; none where it has no index."""
-    with open_container(path, ViolationCode.VIDEO_UNREADABLE) as container:
+    with open_container(path, Code.VIDEO_UNREADABLE) as container:
         stream = container.streams.video[0]
         entries = stream.index_entries
         if len(entries) < 2:
@@ -95,7 +91,7 @@ def probe_video(path: Path, fps: Fraction) -> VideoProbe:
     """Decode a whole video once, count its frames and hold them to ``fps``.
 
     Raises:
-        MediaError: as :func:`open_video`; no frame decodes, or its timestamps run backwards.
+        ValidationError: as :func:`open_video`; no frame decodes, or its timestamps run backwards.
     """
     off_grid = None
     with open_video(path) as source:
@@ -110,21 +106,15 @@ def open_video(path: Path) -> VideoSource:
     """An open video; close it.
 
     Raises:
-        MediaError: it is missing (FACES_MISSING), is unreadable or holds no video stream.
+        ValidationError: it is missing (FACES_MISSING), is unreadable or holds no video stream.
     """
     try:
         is_file = path.is_file()
     except OSError as error:  # a name too long, a folder closed to us
         found = f"it cannot be looked up ({error.strerror})"
-        raise unreadable(path, ViolationCode.VIDEO_UNREADABLE, found, "the video of the row") from error
+        raise unreadable(path, found) from error
     if not is_file:
-        raise MediaError(
-            ViolationCode.FACES_MISSING,
-            str(path),
-            found="no such file",
-            required="the video of the row",
-            hint="Put the file there, or correct the folder of the videos.",
-        )
+        raise ValidationError(Finding(Code.FACES_MISSING, path, "no such file"))
     return VideoSource(path)
 
 
@@ -143,17 +133,17 @@ def grey_picture(frame: VideoFrame) -> npt.NDArray[np.uint8]:
     return frame.orientation.upright(grey)
 
 
-def box_fault(box: npt.NDArray[np.float64], width: int, height: int) -> tuple[ViolationCode, str] | None:
+def wrong_box(box: npt.NDArray[np.float64], width: int, height: int) -> tuple[Code, str] | None:
     """What is wrong with one box, float64 [4], on a picture of this size."""
     x1, y1, x2, y2 = box.tolist()
     text = f"box {x1:g}, {y1:g}, {x2:g}, {y2:g}"
     # Thinner than a pixel, the crop would hold what is beside the face.
     if x2 - x1 < 1 or y2 - y1 < 1:
-        return ViolationCode.BOX_EMPTY, f"{text} is thinner than a pixel"
+        return Code.BOX_EMPTY, f"{text} is thinner than a pixel"
     if x1 >= width or y1 >= height or x2 <= 0 or y2 <= 0:
-        return ViolationCode.BOX_OUTSIDE, f"{text} lies outside the picture of {width}x{height}"
+        return Code.BOX_OUTSIDE, f"{text} lies outside the picture of {width}x{height}"
     if crop_square(box)[2] > MAX_SIDE_RATIO * max(width, height):
-        return ViolationCode.BOX_OUTSIDE, f"{text} is over {MAX_SIDE_RATIO} times as large as the picture"
+        return Code.BOX_OUTSIDE, f"{text} is over {MAX_SIDE_RATIO} times as large as the picture"
     return None
 
 
@@ -167,7 +157,7 @@ def crop_square(box: npt.NDArray[np.float64]) -> tuple[int, int, int]:
 def crop_face(grey: npt.NDArray[np.uint8], box: npt.NDArray[np.float64], out: npt.NDArray[np.uint8]) -> None:
     """Cut a box, float64 [4], out of ``grey``, uint8 [H, W], into ``out``, uint8 [112, 112], C-contiguous.
 
-    The box has no :func:`box_fault`.
+    The box is one in which :func:`wrong_box` finds nothing.
     """
     import cv2
 

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from muvap_assets.codes import Code
 from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.findings import Finding
 from muvap_assets.pages.document import (
     MAX_MEDIA_BYTES,
     Markup,
@@ -30,6 +31,7 @@ from muvap_assets.pages.document import (
 )
 from muvap_assets.pages.lanes import share_lane
 from muvap_assets.pages.media import png_uri
+from muvap_assets.readback import reading
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.contract import AUDIO_CHANNELS, AUDIO_LATENTS_PER_SEC, FPS, Format, ReferenceGeometry
 from muvap_assets.ref2va.geometry import padded_length, target_audio_latents, target_rows
@@ -94,14 +96,8 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
     names = [*_TEXTS, *(column.name for name in _LATENTS for column in tensor_columns(name))]
     if format is Format.PACKED:
         names.append("reference_noise_seed")
-    with open_shard(path) as shard:
-        try:
-            values: dict[str, Any] = shard.read_row_group(0, columns=names).to_pylist()[0]
-        except (pa.ArrowException, OSError) as error:
-            reason = str(error).partition("\n")[0]
-            raise FormatError(
-                f"{path}: not readable ({reason}); required: the shard as it was published. Run `muvap verify`."
-            ) from error
+    with open_shard(path) as shard, reading(path):
+        values: dict[str, Any] = shard.read_row_group(0, columns=names).to_pylist()[0]
     video, audio = (tensor_of(values, name) for name in _LATENTS)
     promised: tuple[tuple[str, object, object], ...] = (
         ("id", values["id"], indexed.id),
@@ -111,7 +107,8 @@ def _read(path: Path, indexed: IndexedRow, format: Format) -> _Row:
     )
     for what, found, required in promised:
         if found != required:
-            raise FormatError(f"{path}: {what} {found}; required: {required}, as the index says. Run `muvap verify`.")
+            said = f"{required}, as the index says"
+            raise FormatError(Finding(Code.ARTIFACT_INVALID, path, f"{what} {found}", case="shard", required=said))
     if 3 * video[0].size + audio.size > MAX_MEDIA_BYTES:
         raise ConfigError(
             f"{indexed.id}: its pictures are {3 * video[0].size + audio.size:,} bytes; required: at most "

@@ -18,14 +18,16 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 
-from muvap_assets.errors import FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import CURRENT
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.file_info import file_info_bytes, read_file_info, write_file_info
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, write_training
 from muvap_assets.ref2va.index_rows import DatasetIndex, IndexedRow, read_index_file, write_index_file
 from muvap_assets.ref2va.shard_scan import Watch, each_path, mixture, read_shard_row, scan_shards
-from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
+from muvap_assets.ref2va.shard_tree import check_root, read_tree
 from muvap_assets.storage.files import read_lossy_json, replacing
 
 CACHE_FOLDER = "map_style_cache"
@@ -46,7 +48,7 @@ class Depth(Enum):
 class IndexVerdict:
     """What a verification found. The shards in ``read`` were hashed, ``unchanged`` taken for unchanged by size and time."""
 
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     shards: int
     total_bytes: int
     read: tuple[str, ...]
@@ -74,7 +76,7 @@ def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None
 
     Raises:
         ValidationError: see :func:`scan_shards`; the old index is left as it is.
-        FormatError: no dataset can be there (:class:`DatasetError`), or nothing can be written there.
+        FormatError: no dataset can be there (:class:`FormatError`), or nothing can be written there.
     """
     _require_dataset(root)
     index = scan_shards(root, workers=workers, watch=watch)
@@ -89,10 +91,8 @@ def rebuild_index(root: Path, *, workers: int | None = None, watch: Watch | None
     except OSError as error:
         if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
             raise
-        raise FormatError(
-            f"{root}: its index cannot be written ({error.strerror}), required is a place that may be written once. Run "
-            "`muvap index rebuild` where it may, by the path the trainer will use."
-        ) from error
+        found = f"its index cannot be written ({error.strerror})"
+        raise FormatError(Finding(Code.ROOT_UNUSABLE, root, found, case="read only")) from error
     return index
 
 
@@ -102,7 +102,7 @@ def open_index(root: Path, *, require_existing: bool = False) -> DatasetIndex:
     A missing index is built, unless ``require_existing``. One that does not fit is never repaired in silence.
 
     Raises:
-        DatasetError: there is no such folder, or it is the one that holds a dataset's versions.
+        FormatError: there is no such folder, or it is the one that holds a dataset's versions.
         ValidationError: the index is missing though required, damaged, planted, of another place, or not what lies there.
     """
     _require_dataset(root)
@@ -110,8 +110,8 @@ def open_index(root: Path, *, require_existing: bool = False) -> DatasetIndex:
     if missing and not require_existing:
         return rebuild_index(root)
     verdict = verify_index(root, depth=Depth.LISTING)
-    if verdict.violations:
-        raise ValidationError(f"index of {root}", verdict.violations)
+    if verdict.findings:
+        raise ValidationError(verdict.findings, f"index of {root}")
     return read_index(root)
 
 
@@ -119,21 +119,17 @@ def _require_dataset(root: Path) -> None:
     """Tell a folder of versions before its shards are taken for strays, which would have the reader move them out."""
     current = root / CURRENT
     if not root.is_dir():
-        found, hint = "no such folder", "Check the path."
-    elif current.is_dir() and not (root / INDEX_NAME).is_file():
-        found, hint = "the folder of a dataset's versions", f"Open {current}."
-    else:
-        return
-    raise DatasetError(
-        ViolationCode.ROOT_UNUSABLE, str(root), found=found, required="the folder of a published dataset", hint=hint
-    )
+        raise FormatError(Finding(Code.ROOT_UNUSABLE, root, "no such folder"))
+    if current.is_dir() and not (root / INDEX_NAME).is_file():
+        found = "the folder of a dataset's versions"
+        raise FormatError(Finding(Code.ROOT_UNUSABLE, root, found, case="versions", current=current))
 
 
 def read_index(root: Path) -> DatasetIndex:
     """The index as it is written, not compared with anything.
 
     Raises:
-        DatasetError: it is missing or damaged.
+        FormatError: it is missing or damaged.
     """
     return read_index_file(root / INDEX_NAME)
 
@@ -157,35 +153,36 @@ def verify_index(
     """
     tree = read_tree(root)
     place = (place or root).resolve()
-    violations = [*check_root(place), *tree.violations]
+    findings = [*check_root(place), *tree.findings]
     missing = [name for name in (INDEX_NAME, PICKLE_NAME) if not (root / name).is_file()]
-    violations += [_no_index(root, name) for name in missing]
+    findings += [Finding(Code.INDEX_MISSING, name, "it is not there", root=root) for name in missing]
     index = None
     if INDEX_NAME not in missing:
         try:
             index = read_index(root)
-        except DatasetError as error:
-            violations.append(error.violation(INDEX_NAME))
+        except FormatError as error:
+            findings.append(error.finding.placed(source=INDEX_NAME))
     if index is None:
         return IndexVerdict(
-            violations=tuple(violations), shards=len(tree.shards), total_bytes=0, read=tree.shards, unchanged=0
+            findings=tuple(findings), shards=len(tree.shards), total_bytes=0, read=tree.shards, unchanged=0
         )
     if PICKLE_NAME not in missing:
-        violations += _compare_pickle(root, index, place)
-    violations += _compare_names(root, index, tree.shards)
+        findings += _compare_pickle(root, index, place)
+    findings += _compare_names(root, index, tree.shards)
     known = {row.path: row for row in index.rows}
     stamps = _read_stamps(root) if depth is Depth.CHANGED else {}
     doubtful = []
     for path in (path for path in tree.shards if path in known):
         status = (root / path).stat()
         if status.st_size != known[path].bytes:
-            violations.append(_changed(path, f"{status.st_size:,} bytes", f"{known[path].bytes:,}"))
+            required = f"{known[path].bytes:,}"
+            findings.append(Finding(Code.SHARD_CHANGED, path, f"{status.st_size:,} bytes", required=required))
         elif depth is Depth.FULL or (depth is Depth.CHANGED and stamps.get(path) != status.st_mtime_ns):
             doubtful.append(path)
     for found in each_path(lambda path: _compare_shard(root, known[path], index.format), doubtful, workers, watch):
-        violations += found
+        findings += found
     return IndexVerdict(
-        violations=tuple(violations),
+        findings=tuple(findings),
         shards=len(tree.shards),
         total_bytes=sum(row.bytes for row in index.rows),
         read=tuple(doubtful),
@@ -193,113 +190,60 @@ def verify_index(
     )
 
 
-def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Violation]:
+def _compare_shard(root: Path, known: IndexedRow, format: Format) -> list[Finding]:
     result = read_shard_row(root, known.path)
-    if isinstance(result, Violation):
+    if isinstance(result, Finding):
         return [result]
     row, found = result
     if found is not format:
         return [mixture(known.path, {found: 1}, format)]
     if row.sha256 != known.sha256:
-        return [
-            finding(
-                ViolationCode.DIGEST_MISMATCH,
-                known.path,
-                found=f"sha256 {row.sha256[:12]}...",
-                required=f"{known.sha256[:12]}... as published",
-                hint="Restore the shard, or publish the dataset again.",
-            )
-        ]
+        required = f"{known.sha256[:12]}... as published"
+        return [Finding(Code.DIGEST_MISMATCH, known.path, f"sha256 {row.sha256[:12]}...", required=required)]
     return [
-        _changed(known.path, f"{field.name} {getattr(row, field.name)}", f"{getattr(known, field.name)}")
+        Finding(
+            Code.SHARD_CHANGED,
+            known.path,
+            f"{field.name} {getattr(row, field.name)}",
+            required=getattr(known, field.name),
+        )
         for field in fields(IndexedRow)
         if getattr(row, field.name) != getattr(known, field.name)
     ]
 
 
-def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> list[Violation]:
+def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> list[Finding]:
     listed, lying = {row.path for row in index.rows}, set(shards)
-    found = [
-        finding(
-            ViolationCode.SHARD_MISSING,
-            path,
-            found="it is not there",
-            required="every shard the index lists",
-            hint=f"Restore it; if the dataset was changed on purpose, run `muvap index rebuild {root}`.",
-        )
-        for path in sorted(listed - lying)
-    ]
-    return found + [
-        finding(
-            ViolationCode.SHARD_STRAY,
-            path,
-            found="a shard the index does not list",
-            required="exactly the indexed shards",
-            hint=f"Remove it; if it was added on purpose, run `muvap index rebuild {root}`.",
-        )
-        for path in sorted(lying - listed)
+    missing, stray = sorted(listed - lying), sorted(lying - listed)
+    return [
+        *(Finding(Code.SHARD_MISSING, path, "it is not there", root=root) for path in missing),
+        *(Finding(Code.SHARD_STRAY, path, "a shard the index does not list", root=root) for path in stray),
     ]
 
 
-def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Violation]:
+def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Finding]:
     required = _absolute_paths(index, place)
     try:
         if (root / PICKLE_NAME).read_bytes() == file_info_bytes(required, [row.rows for row in index.rows]):
             return []
         files, counts = read_file_info(root / PICKLE_NAME)
-    except DatasetError as error:
-        return [error.violation(PICKLE_NAME)]
+    except FormatError as error:
+        return [error.finding.placed(source=PICKLE_NAME)]
     if counts != tuple(row.rows for row in index.rows):
-        return [_invalid(root, PICKLE_NAME, f"row counts of {len(counts)} files that are not the index's")]
+        found = f"row counts of {len(counts)} files that are not the index's"
+        return [Finding(Code.INDEX_INVALID, PICKLE_NAME, found, root=root)]
     if files == required:
         return []
     other = files[0].removesuffix(f"/{index.rows[0].path}") if files else ""
     if other and files == tuple(f"{other}/{row.path}" for row in index.rows):
-        return [
-            finding(
-                ViolationCode.INDEX_MOVED,
-                PICKLE_NAME,
-                found=f"written for {other}",
-                required=f"{place}, where the dataset lies now",
-                hint=f"It was moved or copied: run `muvap index rebuild {root}`.",
-            )
-        ]
-    return [_invalid(root, PICKLE_NAME, f"paths of {len(files)} files that are not the index's")]
+        return [Finding(Code.INDEX_MOVED, PICKLE_NAME, f"written for {other}", place=place, root=root)]
+    found = f"paths of {len(files)} files that are not the index's"
+    return [Finding(Code.INDEX_INVALID, PICKLE_NAME, found, root=root)]
 
 
 def _absolute_paths(index: DatasetIndex, place: Path) -> tuple[str, ...]:
     real = str(place.resolve())
     return tuple(f"{real}/{row.path}" for row in index.rows)
-
-
-def _changed(path: str, found: str, required: str) -> Violation:
-    return finding(
-        ViolationCode.SHARD_CHANGED,
-        path,
-        found=found,
-        required=f"{required} by the index",
-        hint="Restore the shard, or publish the dataset again.",
-    )
-
-
-def _no_index(root: Path, name: str) -> Violation:
-    return finding(
-        ViolationCode.INDEX_MISSING,
-        name,
-        found="it is not there",
-        required="an existing index",
-        hint=f"Run `muvap index rebuild {root}`, or open the dataset without require_existing.",
-    )
-
-
-def _invalid(root: Path, name: str, found: str) -> Violation:
-    return finding(
-        ViolationCode.INDEX_INVALID,
-        name,
-        found=found,
-        required="the index of this dataset",
-        hint=f"Find out what wrote there, then run `muvap index rebuild {root}`.",
-    )
 
 
 def _read_stamps(root: Path) -> dict[str, int]:

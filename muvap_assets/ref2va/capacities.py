@@ -14,7 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import ConfigError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError
+from muvap_assets.findings import Finding
 from muvap_assets.ref2va.contract import CAPACITY_MULTIPLE
 from muvap_assets.ref2va.geometry import padded_length
 from muvap_assets.ref2va.index_rows import IndexedRow
@@ -118,33 +120,25 @@ def measured(lengths: Iterable[int], capacities: Capacities) -> Proposal:
     )
 
 
-def overlong(rows: Iterable[IndexedRow], limit: int) -> list[Violation]:
+def overlong(rows: Iterable[IndexedRow], limit: int) -> list[Finding]:
     """Every row whose presentation is longer than ``limit`` tokens."""
     return [
-        Violation(
-            code=ViolationCode.PRESENTATION_TOO_LONG,
-            source=row.path,
-            sample_id=row.id,
-            found=f"{row.text_tokens} presentation tokens",
-            required=f"at most {limit}; none is ever cut off",
-            hint="Shorten the row or leave it out, or raise max_presentation_tokens.",
-        )
+        Finding(Code.PRESENTATION_TOO_LONG, row.place, f"{row.text_tokens} presentation tokens", limit=limit)
         for row in rows
         if row.text_tokens > limit
     ]
 
 
-def oversized(rows: Sequence[IndexedRow], capacities: Capacities, num_frames: int | None = None) -> list[Violation]:
+def oversized(rows: Sequence[IndexedRow], capacities: Capacities, num_frames: int | None = None) -> list[Finding]:
     """Every row no capacity holds, with its length; ``num_frames`` as the dataset crops targets."""
     longest = capacities.values[-1]
     return [
-        Violation(
-            code=ViolationCode.CAPACITY_EXCEEDED,
-            source=row.path,
-            sample_id=row.id,
-            found=f"joint sequence of {length} rows",
-            required=f"at most {longest}, the largest capacity",
-            hint=f"Add the capacity {padded_length(length)}, or leave the row out of the dataset; it is never cropped.",
+        Finding(
+            Code.CAPACITY_EXCEEDED,
+            row.place,
+            f"joint sequence of {length} rows",
+            limit=longest,
+            capacity=padded_length(length),
         )
         for row in rows
         if (length := row.cropped_length(num_frames)) > longest

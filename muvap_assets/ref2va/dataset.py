@@ -20,7 +20,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from muvap_assets.errors import ConfigError, FormatError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, FormatError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.capacities import Capacities, overlong, oversized
 from muvap_assets.ref2va.contract import (
@@ -216,12 +218,13 @@ class _Ref2VADataset(Dataset[Document]):
     def _opened(self) -> DatasetIndex:
         index = open_index(self.root, require_existing=self.settings.require_existing)
         if index.format is not self.format:
+            found, reader = f"it holds {index.format.schema_id}", _CLASS_NAMES[index.format]
+            schema = self.format.schema_id
             raise FormatError(
-                f"{self.root}: it holds {index.format.schema_id}, required is {self.format.schema_id}. Open it with "
-                f"{_CLASS_NAMES[index.format]}."
+                Finding(Code.SCHEMAS_MIXED, self.root, found, case="reader", schema=schema, reader=reader)
             )
         if refused := _refused(index.rows, self.settings):
-            raise ValidationError(f"dataset {self.root}", refused)
+            raise ValidationError(refused, f"dataset {self.root}")
         return index
 
     def _check(self, row: IndexedRow, records: Sequence[Record]) -> None:
@@ -235,14 +238,10 @@ class _Ref2VADataset(Dataset[Document]):
                 ("references", record.references, row.references),
             ):
                 if found != required:
-                    raise FormatError(
-                        f"{self.root / row.path}: {what} {found}, required is {required} by its bucket and the index. Run "
-                        f"`muvap verify {self.root}`."
-                    )
+                    path = self.root / row.path
+                    raise FormatError(Finding(Code.SHARD_CHANGED, path, f"{what} {found}", required=required))
         if len(records) != 1:
-            raise FormatError(
-                f"{self.root / row.path}: {len(records)} rows, required is one. Publish the dataset again."
-            )
+            raise FormatError(Finding(Code.SHARD_UNREADABLE, self.root / row.path, f"{len(records)} rows"))
 
     def _anchor(self, record: Record) -> torch.Tensor:
         raise NotImplementedError
@@ -255,9 +254,8 @@ class PackedRef2VADataset(_Ref2VADataset):
 
     def _anchor(self, record: Record) -> torch.Tensor:
         if record.reference_noise_seed is None:
-            raise FormatError(
-                f"row {record.id}: no reference_noise_seed, required in packed rows. Encode the row again."
-            )
+            place = Place(sample_id=record.id, field="reference_noise_seed")
+            raise FormatError(Finding(Code.SCHEMA_MISMATCH, place, "None", case="seed"))
         return noised_rows(_tensor(record.visual_rows), record.references, record.reference_noise_seed)
 
 
@@ -273,22 +271,14 @@ class SFTRef2VADataset(_Ref2VADataset):
 _CLASS_NAMES = {each.format: each.__name__ for each in (PackedRef2VADataset, SFTRef2VADataset)}
 
 
-def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Violation]:
+def _refused(rows: Sequence[IndexedRow], settings: DatasetSettings) -> list[Finding]:
     found = [] if settings.capacities is None else oversized(rows, settings.capacities, settings.crop_frames)
     found += overlong(rows, settings.max_presentation_tokens)
     frames = settings.crop_frames
     for row in rows:
         if frames is not None and row.num_frames < frames:
-            found.append(
-                Violation(
-                    code=ViolationCode.TARGET_SHORT,
-                    source=row.path,
-                    sample_id=row.id,
-                    found=f"{row.num_frames} frames",
-                    required=f"the {frames} of num_frames or num_latent_t; nothing is extended",
-                    hint="Lower both or leave them unset.",
-                )
-            )
+            short = f"{row.num_frames} frames"
+            found.append(Finding(Code.TARGET_SHORT, row.place, short, case="cropped", frames=frames))
     return found
 
 

@@ -27,7 +27,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import EncodeError, Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, not_run, write_json
 from muvap_assets.ref2va.contract import DatasetOptions
@@ -173,7 +175,7 @@ def psnr_db(blocks: Iterable[tuple[Decoded, Frames]]) -> float:
         blocks: decoded frames float32 [n, H, W, 3] between 0 and 1, each with the uint8 frames they should be.
 
     Raises:
-        EncodeError: a decoded pixel is not finite, or the blocks differ in shape.
+        ValidationError: a decoded pixel is not finite, or the blocks differ in shape.
     """
     error, count = 0.0, 0
     for decoded, prepared in blocks:
@@ -190,7 +192,7 @@ def audio_snr_db(decoded: Decoded, prepared: Waveform) -> float:
     What the decoder makes past the target's end, of the zeros the encoder filled up with, is not compared.
 
     Raises:
-        EncodeError: a decoded sample is not finite, or there are fewer than the target has.
+        ValidationError: a decoded sample is not finite, or there are fewer than the target has.
     """
     compared = decoded[:, : prepared.shape[1]]
     _require_shape("a waveform", compared, prepared.shape)
@@ -211,9 +213,9 @@ def verify_decoded(folder: Path, standing: Mapping[str, str]) -> CheckOutcome:
         return not_run(DECODE_CHECK, f"there is no {DECODE_CHECK_FILE}")
     figures = {row.id: row for row in report.rows if standing.get(row.id) == row.key}
     missing = [each for each in chosen_ids(standing, report.requested) if each not in figures]
-    violations = [
-        *(_warning(each, None, ViolationCode.DECODE_FAILED, "no figures of its file", "decoded") for each in missing),
-        *(violation for row in figures.values() for violation in _findings(row, report)),
+    findings = [
+        *(Finding(Code.DECODE_FAILED, Place(sample_id=each), "no figures of its file") for each in missing),
+        *(finding for row in figures.values() for finding in _findings(row, report)),
     ]
     numbers: dict[str, int | float | str] = {"rows": len(figures), "rows_requested": report.requested}
     for name, required in (("psnr_db", report.min_psnr_db), ("audio_snr_db", report.min_audio_snr_db)):
@@ -223,10 +225,10 @@ def verify_decoded(folder: Path, standing: Mapping[str, str]) -> CheckOutcome:
             numbers |= {f"{name}_min": min(measured), f"{name}_mean": mean, f"{name}_required": required}
     return CheckOutcome(
         name=DECODE_CHECK,
-        passed=not violations,
+        passed=not findings,
         severity=Severity.WARNING,
         numbers=numbers,
-        violations=tuple(violations),
+        findings=tuple(findings),
     )
 
 
@@ -272,28 +274,16 @@ def _decoded_row(row: RowInput, key: str, found: Mapping[Stage, _Figure]) -> Dec
     )
 
 
-def _findings(row: DecodedRow, report: DecodeReport) -> Iterator[Violation]:
+def _findings(row: DecodedRow, report: DecodeReport) -> Iterator[Finding]:
+    place = Place(sample_id=row.id, row=row.row)
     if row.problem:
-        yield _warning(row.id, row.row, ViolationCode.DECODE_FAILED, row.problem, "latents that decode")
+        yield Finding(Code.DECODE_FAILED, place, row.problem)
     for name, found, required in (
         ("psnr_db", row.psnr_db, report.min_psnr_db),
         ("audio_snr_db", row.audio_snr_db, report.min_audio_snr_db),
     ):
         if found is not None and found < required:
-            code, wanted = ViolationCode.DECODE_DIFFERS, f"at least {required:g} dB"
-            yield _warning(row.id, row.row, code, f"{name} is {found:.2f} dB", wanted)
-
-
-def _warning(sample_id: str, row: int | None, code: ViolationCode, found: str, required: str) -> Violation:
-    return Violation(
-        code=code,
-        severity=Severity.WARNING,
-        sample_id=sample_id,
-        row=row,
-        found=found,
-        required=required,
-        hint="Decode the row and look at it; if it is right, lower the threshold of decode_check in datasets.yaml.",
-    )
+            yield Finding(Code.DECODE_DIFFERS, place, f"{name} is {found:.2f} dB", limit=f"{required:g}")
 
 
 def _power(values: npt.NDArray[np.float32]) -> float:
@@ -311,11 +301,5 @@ def _require_shape(what: str, decoded: Decoded, required: tuple[int, ...]) -> No
         raise _unlike(f"{what} {list(decoded.shape)}", f"{list(required)}, as the target")
 
 
-def _unlike(found: str, required: str) -> EncodeError:
-    return EncodeError(
-        ViolationCode.DECODE_FAILED,
-        "decoded",
-        found=found,
-        required=f"{required}",
-        hint="Encode the row again.",
-    )
+def _unlike(found: str, required: str) -> ValidationError:
+    return ValidationError(Finding(Code.DECODE_FAILED, "decoded", found, case="shape", required=required))

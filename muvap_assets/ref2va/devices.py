@@ -40,7 +40,7 @@ def read_devices(folder: Path) -> dict[str, int]:
     path = folder / DEVICE_FILE
     if not path.is_file():
         return {}
-    with reading(path, "an object of devices and numbers of rows", "Materialize the artifact again."):
+    with reading(path):
         rows = json.loads(path.read_text(encoding="utf-8"))["rows_by_device"]
         return {str(device): int(count) for device, count in rows.items()}
 

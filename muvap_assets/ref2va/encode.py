@@ -17,12 +17,13 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from muvap_assets.codes import Code
 from muvap_assets.disk import require_space
-from muvap_assets.errors import EncodeError, FormatError, MediaError, Violation, ViolationCode
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.assembly import assembled, record_of
 from muvap_assets.ref2va.contract import (
     AUDIO_ROW_WIDTH,
@@ -82,11 +83,11 @@ class EncodedRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncodeReport:
-    """What a run did. Every row given is in ``rows`` or has a violation that names it.
+    """What a run did. Every row given is in ``rows`` or has a finding that names it.
 
     Attributes:
         rows: in the order given.
-        violations: of the rows that do not stand.
+        findings: of the rows that do not stand.
         encoded: parts made, by stage.
         reused: parts found whole and not made again, by stage; rows that stood finished count all of theirs.
         corrupt: parts found damaged and made again.
@@ -96,7 +97,7 @@ class EncodeReport:
     """
 
     rows: tuple[EncodedRow, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     encoded: Mapping[Stage, int]
     reused: Mapping[Stage, int]
     corrupt: int
@@ -142,7 +143,7 @@ class _Run:
     store: RowStore
     options: EncodeOptions
     progress: Callable[[Progress], None] | None
-    violations: list[Violation] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     encoded: Counter[Stage] = field(default_factory=Counter)
     reused: Counter[Stage] = field(default_factory=Counter)
     done: int = 0
@@ -151,19 +152,17 @@ class _Run:
 
     def reject(self, row: RowInput, error: Exception) -> None:
         """Record why a row does not stand."""
-        place: dict[str, Any] = {"row": row.row, "sample_id": row.sample_id, "source": self.options.source}
-        if isinstance(error, EncodeError | MediaError):
-            self.violations.append(error.violation(field=error.where, **place))
-            return
-        self.violations.append(
-            Violation(
-                code=ViolationCode.ENCODE_FAILED,
-                found=f"{type(error).__name__}: {error}",
-                required="a row that encodes without error",
-                hint="See the run's log; the other rows are not affected.",
-                **place,
-            )
-        )
+        if isinstance(error, ValidationError):
+            finding = error.finding
+        else:
+            finding = Finding(Code.ENCODE_FAILED, None, f"{type(error).__name__}: {error}")
+        self.findings.append(self.of_row(row, finding))
+
+    def of_row(self, row: RowInput, finding: Finding) -> Finding:
+        """A finding about a row or its file, told as one about the manifest's row."""
+        if finding.path is not None:  # a file is named without its folder: findings of a part are published
+            finding = finding.of_file(Path(finding.path).name)
+        return finding.placed(row=row.row, sample_id=row.sample_id, source=self.options.source)
 
     def report_progress(self, stage: Stage, row: RowInput) -> None:
         """Tell what is encoded next."""
@@ -208,7 +207,7 @@ def encode_rows(
     finished = {work.key for work in open_works if not work.failed and _finish(run, work)}
     return EncodeReport(
         rows=tuple(_encoded_row(run, work) for work in works if work.key in standing | finished),
-        violations=tuple(run.violations),
+        findings=tuple(run.findings),
         encoded=dict(run.encoded),
         reused=dict(run.reused),
         corrupt=store.corrupt,
@@ -217,19 +216,14 @@ def encode_rows(
 
 
 def _plan(run: _Run, row: RowInput) -> _Work | None:
-    """Tokens and keys of a row, or ``None`` with a violation."""
+    """Tokens and keys of a row, or ``None`` with a finding."""
     try:
         plan = run.encoder.plan_tokens(row.caption, [reference.presented for reference in row.references])
         limit = run.options.max_presentation_tokens
         if plan.total > limit:
-            raise EncodeError(
-                ViolationCode.PRESENTATION_TOO_LONG,
-                "presentation",
-                found=describe_plan(plan),
-                required=f"at most {limit}; none is ever cut off",
-                hint="Shorten the caption, use fewer or smaller references, or raise max_presentation_tokens.",
-            )
-    except EncodeError as error:
+            place = Place(field="presentation")
+            raise ValidationError(Finding(Code.PRESENTATION_TOO_LONG, place, describe_plan(plan), limit=limit))
+    except ValidationError as error:
         run.reject(row, error)
         return None
     parts = {stage: part_key(stage, row, run.encoder.fingerprint) for stage in Stage}
@@ -310,13 +304,8 @@ def _encode_part(run: _Run, loaded: LoadedComponent, stage: Stage, work: _Work, 
         tensors = loaded.encode(stage, work.row, media, work.sequence_length)
         for name, values in tensors.items():
             if (found := non_finite(values)) is not None:
-                raise EncodeError(
-                    ViolationCode.TENSOR_NON_FINITE,
-                    name,
-                    found=f"{found} in stage {stage}",
-                    required="finite values throughout",
-                    hint="Look at the row's media, and at the checkpoint if it happens to other rows.",
-                )
+                place = Place(field=name)
+                raise ValidationError(Finding(Code.TENSOR_NON_FINITE, place, f"{found} in stage {stage}"))
     except Exception as error:  # libraries raise anything at media they cannot take; it must not end the other rows
         work.failed = True
         run.reject(work.row, error)
@@ -341,23 +330,18 @@ def _finish(run: _Run, work: _Work) -> bool:
             write=lambda path: write_shard(path, [record], provenance),
             verify=partial(verify_row_file, declared=_declared(row)),
         )
-    except (EncodeError, FormatError) as error:
+    except ValidationError as error:
         run.reject(row, error)
         return False
-    run.violations += [_placed(run, row, violation) for violation in found]
+    run.findings += [run.of_row(row, finding) for finding in found]
     return not found
 
 
 def _part(run: _Run, work: _Work, stage: Stage) -> Tensors:
     tensors = run.store.read_part(stage, work.parts[stage])
     if tensors is None:
-        raise EncodeError(
-            ViolationCode.DIGEST_MISMATCH,
-            f"part {stage}",
-            found="it is gone or damaged since it was made",
-            required="the part as it was stored",
-            hint="Run again: it is made anew. If it happens again, check the disk.",
-        )
+        place, found = Place(field=f"part {stage}"), "it is gone or damaged since it was made"
+        raise ValidationError(Finding(Code.DIGEST_MISMATCH, place, found, case="part"))
     return tensors
 
 
@@ -370,12 +354,6 @@ def _no_audio() -> Tensors:
         "ref_audio_rows": np.empty((0, AUDIO_ROW_WIDTH), dtype=np.float32),
         "ref_audio_latents": np.empty(0, dtype=np.int64),
     }
-
-
-def _placed(run: _Run, row: RowInput, violation: Violation) -> Violation:
-    """A finding about a row's file, told as one about the manifest's row."""
-    values = violation.to_dict() | {"row": row.row, "sample_id": row.sample_id, "source": run.options.source}
-    return Violation.from_dict(values)
 
 
 def _encoded_row(run: _Run, work: _Work) -> EncodedRow:

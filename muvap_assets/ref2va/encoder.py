@@ -219,7 +219,7 @@ class LoadedComponent(Protocol):
             sequence_length: rows of the joint sequence, for the message when memory does not suffice.
 
         Raises:
-            EncodeError: the media is not what the row promises, or the device's memory does not suffice.
+            ValidationError: the media is not what the row promises, or the device's memory does not suffice.
         """
 
     def decode(self, stage: Stage, latents: npt.NDArray[np.float32], where: str) -> Iterator[Decoded]:
@@ -235,7 +235,7 @@ class LoadedComponent(Protocol):
             float32 [2, 800 * T].
 
         Raises:
-            EncodeError: the latents are of another shape, or the device's memory does not suffice.
+            ValidationError: the latents are of another shape, or the device's memory does not suffice.
         """
 
 
@@ -254,7 +254,7 @@ class Encoder(Protocol):
         """Presentation tokens by part, with no weight loaded; the total equals what the text stage then produces.
 
         Raises:
-            EncodeError: the caption holds a vision token, which would be read as a reference.
+            ValidationError: the caption holds a vision token, which would be read as a reference.
         """
 
     def conditioner_frames(self, num_frames: int) -> tuple[int, ...]:

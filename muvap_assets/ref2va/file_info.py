@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
-from muvap_assets.errors import ViolationCode
-from muvap_assets.ref2va.shard_tree import DatasetError
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding
 
 FileInfo = tuple[tuple[str, ...], tuple[int, ...]]
 _MEMO_PLACES = frozenset({"PUT", "BINPUT", "LONG_BINPUT"})
@@ -35,7 +36,7 @@ def read_file_info(path: Path) -> FileInfo:
     """The paths and row counts.
 
     Raises:
-        DatasetError: it is damaged, or holds anything but tuples and lists of strings and integers; nothing of it has run.
+        FormatError: it is damaged, or holds anything but tuples and lists of strings and integers; nothing of it has run.
     """
     try:
         with path.open("rb") as stream:
@@ -43,9 +44,7 @@ def read_file_info(path: Path) -> FileInfo:
             value = _PlainUnpickler(stream).load()
     except _PlantedError as error:
         found = f"it asks for {error} to be called or found; nothing was run"
-        raise _refused(
-            path, found, hint="Somebody planted it: find out who wrote there, delete it, and rebuild the"
-        ) from None
+        raise _refused(path, found, "planted") from None
     # A damaged pickle ends in whatever its bytes happen to ask for.
     except Exception as error:
         raise _refused(path, f"it is no readable pickle ({type(error).__name__}: {error})") from error
@@ -65,14 +64,8 @@ def _require_modest(stream: BinaryIO) -> None:
     stream.seek(0)
 
 
-def _refused(path: Path, found: str, hint: str = "Rebuild the") -> DatasetError:
-    return DatasetError(
-        ViolationCode.INDEX_INVALID,
-        str(path),
-        found=found,
-        required="a tuple of paths and a tuple of row counts, and nothing else",
-        hint=f"{hint} index: `muvap index rebuild {path.parent.parent}`.",
-    )
+def _refused(path: Path, found: str, case: str = "pickle") -> FormatError:
+    return FormatError(Finding(Code.INDEX_INVALID, path, found, case=case, root=path.parent.parent))
 
 
 class _PlantedError(Exception):

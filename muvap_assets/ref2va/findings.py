@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 from typing import TypeVar
 
-from muvap_assets.errors import EncodeError, MediaError, Severity, Violation, ViolationCode, errors_of
-from muvap_assets.media.audio import scale_fault
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place, errors_of
+from muvap_assets.media.audio import wrong_scale
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import (
@@ -17,7 +20,6 @@ from muvap_assets.ref2va.contract import (
     MAX_MISSING_PICTURE_SHARE,
     MAX_SOUND_GAPS_SEC,
     RATE_WARNING_SHARE,
-    Size,
 )
 from muvap_assets.ref2va.geometry import frames_at_24, largest_frame_count, slot_of
 
@@ -31,48 +33,45 @@ class Findings:
     source: str
     row: int | None = None
     sample_id: str | None = None
-    found: list[Violation] = field(default_factory=list)
+    base: Path | None = None
+    """The manifest's folder, from which paths are written."""
+    found: list[Finding] = field(default_factory=list)
 
     def add(
         self,
-        code: ViolationCode,
+        code: Code,
         where: str | None,
-        *,
         found: str,
-        required: str,
-        hint: str,
-        severity: Severity = Severity.ERROR,
+        *,
+        case: str = "",
+        severity: Severity | None = None,
+        **facts: object,
     ) -> None:
         """One finding about the field ``where``."""
-        self.found.append(
-            Violation(
-                code=code,
-                found=found,
-                required=required,
-                hint=hint,
-                severity=severity,
-                field=where,
-                row=self.row,
-                sample_id=self.sample_id,
-                source=self.source,
-            )
-        )
+        self.found.append(self._placed(Finding(code, None, found, case=case, severity=severity, **facts), where))
 
-    def warn(self, code: ViolationCode, where: str | None, *, found: str, required: str, hint: str) -> None:
-        """One finding that does not keep the row out."""
-        self.add(code, where, found=found, required=required, hint=hint, severity=Severity.WARNING)
+    def add_file(self, finding: Finding, where: str, written: str) -> None:
+        """A finding about the file that the field ``where`` names as ``written``."""
+        self.found.append(self._placed(finding.of_file(written), where))
 
     def attempt(self, where: str, count: Callable[[], F]) -> F | None:
-        """The result of ``count``, or ``None`` with its ``MediaError`` as a finding."""
+        """The result of ``count``, or ``None`` with its ``ValidationError`` as a finding."""
         try:
             return count()
-        except MediaError as error:
-            self.found.append(self.placed(error, where))
+        except ValidationError as error:
+            self.found.append(self.placed(error.finding, where))
             return None
 
-    def placed(self, error: MediaError | EncodeError, where: str) -> Violation:
-        """An error as a finding about the field ``where``."""
-        return error.violation(field=where, row=self.row, sample_id=self.sample_id, source=self.source)
+    def placed(self, finding: Finding, where: str) -> Finding:
+        """A finding about the field ``where``; a file is named as the manifest has it, relative to its folder."""
+        if finding.path is None:
+            return self._placed(finding, where)
+        path = Path(finding.path)
+        written = path.relative_to(self.base) if self.base and path.is_relative_to(self.base) else path
+        return self._placed(finding.of_file(str(written)), where)
+
+    def _placed(self, finding: Finding, where: str | None) -> Finding:
+        return finding.placed(field=where, row=self.row, sample_id=self.sample_id, source=self.source)
 
     @property
     def clean(self) -> bool:
@@ -100,21 +99,10 @@ def check_video(findings: Findings, where: str, facts: VideoFacts, fps: Fraction
     if facts.ends_early:
         _check_missing(findings, where, facts)
     if facts.pixel_aspect != 1:
-        findings.warn(
-            ViolationCode.VIDEO_PIXEL_ASPECT,
-            where,
-            found=f"pixels of aspect {facts.pixel_aspect}",
-            required="square pixels",
-            hint="The stored size was used, as at inference; resample the file to square pixels if it looks squeezed.",
-        )
+        findings.add(Code.VIDEO_PIXEL_ASPECT, where, f"pixels of aspect {facts.pixel_aspect}")
     if facts.interlaced_frames:
-        findings.warn(
-            ViolationCode.VIDEO_INTERLACED,
-            where,
-            found=f"{facts.interlaced_frames} of {facts.frames} frames are interlaced",
-            required="progressive frames",
-            hint="Both fields were used as one picture, as at inference; deinterlace the file.",
-        )
+        found = f"{facts.interlaced_frames} of {facts.frames} frames are interlaced"
+        findings.add(Code.VIDEO_INTERLACED, where, found)
     warn_of_colour(findings, where, facts.colour)
     if fps is not None:
         measured = Fraction(facts.frames) / facts.duration_sec if facts.duration_sec else fps
@@ -130,83 +118,47 @@ def _check_missing(findings: Findings, where: str, facts: VideoFacts) -> None:
         promised = f"they end at {float(end - missing):.3f} s, the header promises {float(end):.3f} s"
     limit = max(MAX_MISSING_PICTURE_SHARE * (facts.duration_sec + missing), MAX_MISSING_PICTURE_SEC)
     refused = not facts.stopped and missing > limit
-    findings.add(
-        ViolationCode.VIDEO_STOPPED,
-        where,
-        found=f"{facts.frames} frames decode{f', then {facts.stopped}' if facts.stopped else ''}; {promised}",
-        required=f"at most {float(limit):.3f} s missing" if refused else "a file that decodes to its end",
-        hint="No error says which are missing. Copy or export the video again, or drop the row."
-        if refused
-        else "Only the frames that decode are used.",
-        severity=Severity.ERROR if refused else Severity.WARNING,
-    )
+    found = f"{facts.frames} frames decode{f', then {facts.stopped}' if facts.stopped else ''}; {promised}"
+    if refused:
+        findings.add(Code.VIDEO_STOPPED, where, found, case="missing", limit=f"{float(limit):.3f}")
+    else:
+        findings.add(Code.VIDEO_STOPPED, where, found, severity=Severity.WARNING)
 
 
 def warn_of_colour(findings: Findings, where: str, colour: str) -> None:
     """The warning about colours that are shown wrongly where they are taken for sRGB; none where ``colour`` is empty."""
     if colour:
-        findings.warn(
-            ViolationCode.COLOUR_UNCONVERTED,
-            where,
-            found=colour,
-            required="sRGB pictures, and video of standard dynamic range",
-            hint="The stored values were used, since the inference path converts none; convert the file if its colours matter.",
-        )
+        findings.add(Code.COLOUR_UNCONVERTED, where, colour)
 
 
 def warn_of_own_sound(findings: Findings, where: str, video: VideoFacts, sound: SoundFacts) -> None:
     """What is odd about a video and sound of one file."""
     offset = sound.first_sec - video.first_sec
     if abs(offset) > Fraction(1, FPS):
-        findings.warn(
-            ViolationCode.AUDIO_OFFSET,
-            where,
-            found=f"the sound starts {float(offset):+.3f} s from the first frame",
-            required="within one frame",
-            hint="It was aligned by timestamps: silence put before it, or its start cut off.",
-        )
+        findings.add(Code.AUDIO_OFFSET, where, f"the sound starts {float(offset):+.3f} s from the first frame")
     longer = offset + Fraction(sound.samples, sound.rate_hz) - video.duration_sec
     if longer > MAX_MISSING_PICTURE_SEC and not video.ends_early:
-        findings.warn(
-            ViolationCode.VIDEO_STOPPED,
+        findings.add(
+            Code.VIDEO_STOPPED,
             where,
-            found=f"the picture ends {float(longer):.3f} s before the sound",
-            required=f"within {float(MAX_MISSING_PICTURE_SEC)} s",
-            hint="Frames may have been lost. Nothing to do if it is meant to end there.",
+            f"the picture ends {float(longer):.3f} s before the sound",
+            case="sound",
+            severity=Severity.WARNING,
+            limit=float(MAX_MISSING_PICTURE_SEC),
         )
 
 
 def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: int | None = None) -> None:
     """What is wrong or odd about sound, wherever it is used."""
     if facts.non_finite:
-        findings.add(
-            ViolationCode.AUDIO_NON_FINITE,
-            where,
-            found=f"{facts.non_finite} samples are NaN or infinite",
-            required="finite samples",
-            hint="Export the sound again.",
-        )
-    if fault := scale_fault(where, facts.peak):
-        findings.add(fault.code, where, found=fault.found, required=fault.required, hint=fault.hint)
+        findings.add(Code.AUDIO_NON_FINITE, where, f"{facts.non_finite} samples are NaN or infinite")
+    if wrong := wrong_scale(Place(), facts.peak):
+        findings.found.append(findings.placed(wrong, where))
     if facts.peak == 0:
-        findings.warn(
-            ViolationCode.AUDIO_SILENT,
-            where,
-            found="every audio sample is zero",
-            required="sound",
-            hint="Drop the row if it is not meant to be silent.",
-        )
-    for note in facts.notes:
-        code = ViolationCode(note.code)
-        findings.warn(code, where, found=note.found, required=note.required, hint=note.hint)
+        findings.add(Code.AUDIO_SILENT, where, "every audio sample is zero")
+    findings.found += [findings.placed(note, where) for note in facts.notes]
     if facts.stopped:
-        findings.warn(
-            ViolationCode.AUDIO_STOPPED,
-            where,
-            found=f"{facts.samples} samples decode, then {facts.stopped}",
-            required="a file that decodes to its end",
-            hint="Only the samples that decode are used.",
-        )
+        findings.add(Code.AUDIO_STOPPED, where, f"{facts.samples} samples decode, then {facts.stopped}")
     if rate_hz is not None:
         rates = Fraction(rate_hz), Fraction(facts.rate_hz)
         _warn_of_rate(findings, f"{where.rpartition('.')[0]}.sample_rate", *rates, "Hz")
@@ -214,7 +166,7 @@ def check_samples(findings: Findings, where: str, facts: SoundFacts, rate_hz: in
 
 def check_gaps(
     findings: Findings,
-    code: ViolationCode,
+    code: Code,
     where: str,
     facts: SoundFacts,
     origin: Fraction | None,
@@ -231,27 +183,14 @@ def check_gaps(
     if missing <= MAX_SOUND_GAPS_SEC * facts.rate_hz:
         return
     first, longest = max(gaps, key=lambda gap: gap[1])
-    findings.add(
-        code,
-        where,
-        found=f"{missing / facts.rate_hz:.3f} s without sound within the {samples / facts.rate_hz:.3f} s that are used "
-        f"(gaps: {len(gaps)}, the longest {longest / facts.rate_hz:.3f} s from {first / facts.rate_hz:.3f} s on)",
-        required=f"sound throughout, with at most {float(MAX_SOUND_GAPS_SEC):.3f} s missing",
-        hint="Export the sound again without the gap, or drop the row; nothing is filled with silence.",
+    found = (
+        f"{missing / facts.rate_hz:.3f} s without sound within the {samples / facts.rate_hz:.3f} s that are used "
+        f"(gaps: {len(gaps)}, the longest {longest / facts.rate_hz:.3f} s from {first / facts.rate_hz:.3f} s on)"
     )
-
-
-def refuse_aspect(findings: Findings, code: ViolationCode, where: str, size: Size) -> None:
-    """The finding for a picture or video that no canvas fits."""
-    findings.add(code, where, found=f"{size} pixels", required="an aspect ratio within 1:4 and 4:1", hint="Crop it.")
+    findings.add(code, where, found, case="holes", limit=f"{float(MAX_SOUND_GAPS_SEC):.3f}")
 
 
 def _warn_of_rate(findings: Findings, where: str, given: Fraction, decoded: Fraction, unit: str) -> None:
     if abs(given - decoded) > RATE_WARNING_SHARE * decoded:
-        findings.warn(
-            ViolationCode.RATE_MISMATCH,
-            where,
-            found=f"the manifest says {float(given):g} {unit}, the decoder {float(decoded):g} {unit}",
-            required="the two within 1 %",
-            hint="The manifest's was used; remove it if the decoder is right.",
-        )
+        found = f"the manifest says {float(given):g} {unit}, the decoder {float(decoded):g} {unit}"
+        findings.add(Code.RATE_MISMATCH, where, found)

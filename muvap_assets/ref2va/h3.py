@@ -32,7 +32,9 @@ from diffusers.utils import logging as diffusers_logging
 from transformers import Qwen2TokenizerFast, Qwen3VLConfig, Qwen3VLForConditionalGeneration, Qwen3VLProcessor
 from transformers.utils import logging as transformers_logging
 
-from muvap_assets.errors import ConfigError, EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.checkpoint import device_name, fixed_arithmetic, load_component, load_plain, require_device
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
@@ -115,16 +117,11 @@ class H3Encoder:
 
         Raises:
             ConfigError: the component cannot be loaded whole.
-            EncodeError: the component loaded before is still in use.
+            ValidationError: the component loaded before is still in use.
         """
         if self._live is not None and self._live() is not None:
-            raise EncodeError(
-                ViolationCode.ENCODE_FAILED,
-                f"encoder: {component}",
-                found="the component loaded before is still referenced",
-                required="one large component at a time",
-                hint="Leave its block and drop every reference to it first.",
-            )
+            found = f"the component loaded before {component} is still referenced"
+            raise ValidationError(Finding(Code.ENCODE_FAILED, "encoder", found, case="component"))
         with fixed_arithmetic(self.spec):
             with quiet():
                 session = self._open(component)
@@ -151,7 +148,8 @@ class H3Encoder:
 class _Session:
     """One loaded component. ``model`` is the only reference to it, so that dropping it frees the memory."""
 
-    HINT: ClassVar[str]
+    MEMORY_CASE: ClassVar[str] = ""
+    """What to do where memory is not enough, as a case of ``DEVICE_MEMORY``."""
 
     def __init__(self, model: Any, spec: EncoderSpec) -> None:
         self.model: Any = model
@@ -163,27 +161,22 @@ class _Session:
             with torch.no_grad():
                 return self._encode(stage, row, media)
         except torch.OutOfMemoryError as error:
-            raise EncodeError(
-                ViolationCode.DEVICE_MEMORY,
-                f"row {row.sample_id}, stage {stage}",
-                found=f"out of memory on {self.spec.device} at a joint sequence of {sequence_length} rows, target "
-                f"{row.geometry.size} with {row.geometry.num_frames} frames ({str(error).splitlines()[0]})",
-                required="memory for the loaded component and this row",
-                hint=self.HINT,
-            ) from error
+            target = f"target {row.geometry.size} with {row.geometry.num_frames} frames"
+            row_needs = f"a joint sequence of {sequence_length} rows, {target}"
+            place = Place(sample_id=row.sample_id, field=f"stage {stage}")
+            raise self._out_of_memory(place, row_needs, error) from error
 
     def decode(self, stage: Stage, latents: npt.NDArray[np.float32], where: str) -> Iterator[Decoded]:
         """The media of a target's latents; see :class:`muvap_assets.ref2va.encoder.LoadedComponent`."""
         try:
             yield from self._decode(stage, latents, where)
         except torch.OutOfMemoryError as error:
-            raise EncodeError(
-                ViolationCode.DEVICE_MEMORY,
-                f"{where}, decoding {stage}",
-                found=f"out of memory on {self.spec.device} at latents {list(latents.shape)} ({str(error).splitlines()[0]})",
-                required="memory for the loaded component and one clip of this row",
-                hint=self.HINT,
-            ) from error
+            place = Place(field=f"{where}, decoding {stage}")
+            raise self._out_of_memory(place, f"latents {list(latents.shape)}", error) from error
+
+    def _out_of_memory(self, place: Place, at: str, error: torch.OutOfMemoryError) -> ValidationError:
+        found = f"out of memory on {self.spec.device} at {at} ({str(error).splitlines()[0]})"
+        return ValidationError(Finding(Code.DEVICE_MEMORY, place, found, case=self.MEMORY_CASE))
 
     def _encode(self, stage: Stage, row: RowInput, media: Iterator[MediaBlock]) -> Tensors:
         raise NotImplementedError
@@ -193,7 +186,7 @@ class _Session:
 
 
 class _VideoVae(_Session):
-    HINT = "Give the row a smaller canvas or fewer frames, or use a device with more memory."
+    MEMORY_CASE = "vae"
 
     def _encode(self, stage: Stage, row: RowInput, media: Iterator[MediaBlock]) -> Tensors:
         if stage is Stage.TARGET_VIDEO:
@@ -247,8 +240,6 @@ class _VideoVae(_Session):
 
 
 class _AudioVae(_Session):
-    HINT = "Give the row fewer frames, or use a device with more memory."
-
     def _encode(self, stage: Stage, row: RowInput, media: Iterator[MediaBlock]) -> Tensors:
         if stage is Stage.TARGET_AUDIO:
             (block,) = media
@@ -279,7 +270,7 @@ class _AudioVae(_Session):
 
 
 class _TextEncoder(_Session):
-    HINT = "Lower max_presentation_tokens, give the row fewer or shorter references, or use a device with more memory."
+    MEMORY_CASE = "text_encoder"
 
     def __init__(self, model: Any, spec: EncoderSpec, presentation: Presentation) -> None:
         super().__init__(model, spec)

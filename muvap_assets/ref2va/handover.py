@@ -11,7 +11,9 @@ from typing import Any
 
 import yaml
 
+from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding
 from muvap_assets.ref2va.contract import Format
 
 TRAINING_NAME = "training.yaml"
@@ -58,10 +60,8 @@ def read_training(path: Path) -> dict[str, Any]:
         section = yaml.safe_load(path.read_text(encoding="utf-8"))
         section["training"]["data"]["data_path"]
     except (OSError, ValueError, yaml.YAMLError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise FormatError(
-            f"{path}: no training section ({type(error).__name__}: {error}), required is training.data.data_path. Publish the "
-            "dataset again, or delete the file."
-        ) from error
+        found = f"no training section ({type(error).__name__}: {error})"
+        raise FormatError(Finding(Code.INDEX_MOVED, path, found, case="training")) from error
     return dict(section)
 
 

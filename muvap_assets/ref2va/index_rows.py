@@ -22,8 +22,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from muvap_assets.codes import Code
 from muvap_assets.columns import INT, TEXT, Column, plain_schema
-from muvap_assets.errors import ConfigError, ViolationCode
+from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.publish import VERSION_LENGTH
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
@@ -44,7 +46,7 @@ from muvap_assets.ref2va.geometry import (
 )
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, REFERENCE_TYPE, VISUAL_ROWS
 from muvap_assets.ref2va.records import SCHEMA_KEY
-from muvap_assets.ref2va.shard_tree import SHARD_PATTERN, DatasetError
+from muvap_assets.ref2va.shard_tree import SHARD_PATTERN
 
 FORMATS = {format.schema_id: format for format in Format}
 _REFERENCE_FIELDS = tuple(field.name for field in fields(ReferenceGeometry))
@@ -72,6 +74,11 @@ class IndexedRow:
     joint_length: int
     audio_latents: int
     references: tuple[ReferenceGeometry, ...]
+
+    @property
+    def place(self) -> Place:
+        """Where a finding about this row is."""
+        return Place(self.path, sample_id=self.id)
 
     @property
     def geometry(self) -> Geometry:
@@ -134,7 +141,7 @@ def written_geometry(shape: tuple[int, ...]) -> Geometry:
     """The target's geometry by the shape [24, T, H/16, W/16] its latents were written in: the only source of a bucket.
 
     Raises:
-        DatasetError: no geometry gives that shape.
+        FormatError: no geometry gives that shape.
     """
     if len(shape) == 4 and shape[0] == VIDEO_CHANNELS:
         frames = frames_of_latents(shape[1])
@@ -143,14 +150,14 @@ def written_geometry(shape: tuple[int, ...]) -> Geometry:
             with suppress(ConfigError):
                 return Geometry(width, height, frames)
     required = f"[{VIDEO_CHANNELS}, 5 * n + 2, H/16, W/16] of a valid geometry, H and W multiples of 32"
-    raise _row_error(ViolationCode.TENSOR_SHAPE, f"vae_latent of shape {list(shape)}", required)
+    raise _wrong_shape(f"vae_latent of shape {list(shape)}", required)
 
 
 def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict[str, Any]) -> IndexedRow:
     """The index's row of a shard, from the summary in its footer.
 
     Raises:
-        DatasetError: the summary's tensors do not fit one another.
+        FormatError: the summary's tensors do not fit one another.
         KeyError, TypeError, ValueError: it is no summary.
     """
     shapes = {name: tuple(map(int, shape)) for name, shape in summary["shapes"].items()}
@@ -165,14 +172,11 @@ def indexed_row(path: str, size: int, sha256: str, format: Format, summary: dict
     }
     for name, shape in required.items():
         if shapes[name] != shape:
-            raise _row_error(ViolationCode.TENSOR_SHAPE, f"{name} of shape {list(shapes[name])}", f"{list(shape)}")
+            raise _wrong_shape(f"{name} of shape {list(shapes[name])}", f"{list(shape)}")
     if summary["geometry"] != [geometry.width, geometry.height, geometry.num_frames]:
         written = bucket_name(geometry)
-        raise _row_error(
-            ViolationCode.TENSOR_SHAPE,
-            f"columns that say {bucket_name(Geometry(*summary['geometry']))}",
-            f"{written}, as the latents were written",
-        )
+        said = bucket_name(Geometry(*summary["geometry"]))
+        raise _wrong_shape(f"columns that say {said}", f"{written}, as the latents were written")
     tokens = shapes["text_embedding"][0]
     return IndexedRow(
         path=path,
@@ -206,7 +210,7 @@ def read_index_file(path: Path) -> DatasetIndex:
     """What ``index.arrow`` holds.
 
     Raises:
-        DatasetError: it is damaged, or of another schema.
+        FormatError: it is damaged, or of another schema.
     """
     try:
         with pa.OSFile(str(path)) as source:
@@ -218,15 +222,15 @@ def read_index_file(path: Path) -> DatasetIndex:
     schema_id = (table.schema.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     if not table.schema.equals(_SCHEMA) or schema_id not in FORMATS:
         raise _index_error(path, f"columns {names} for schema {schema_id!r}")
-    if fault := _values_fault(table):
-        raise _index_error(path, fault)
+    if wrong := _wrong_values(table):
+        raise _index_error(path, wrong)
     rows = table.to_pylist()
     for row in rows:
         row["references"] = tuple(ReferenceGeometry(**reference) for reference in row["references"])
     return DatasetIndex(format=FORMATS[schema_id], rows=tuple(IndexedRow(**row) for row in rows))
 
 
-def _values_fault(table: pa.Table) -> str | None:
+def _wrong_values(table: pa.Table) -> str | None:
     """What no index written here holds: a null, a count below zero or out of all measure, a path that is no shard's."""
     references = table.column("references").combine_chunks()
     columns = {name: table.column(name) for name in table.schema.names}
@@ -252,15 +256,9 @@ def _values_fault(table: pa.Table) -> str | None:
     return None
 
 
-def _row_error(code: ViolationCode, found: str, required: str) -> DatasetError:
-    return DatasetError(code, "row", found=found, required=f"{required}", hint="Encode the row again.")
+def _wrong_shape(found: str, required: str) -> FormatError:
+    return FormatError(Finding(Code.TENSOR_SHAPE, None, found, required=required))
 
 
-def _index_error(path: Path, found: str) -> DatasetError:
-    return DatasetError(
-        ViolationCode.INDEX_INVALID,
-        str(path),
-        found=found,
-        required="an index of this version",
-        hint=f"Run `muvap index rebuild {path.parent.parent}`.",
-    )
+def _index_error(path: Path, found: str) -> FormatError:
+    return FormatError(Finding(Code.INDEX_INVALID, path, found, root=path.parent.parent))

@@ -12,7 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import StaleInputError, Violation, ViolationCode, errors_of
+from muvap_assets.codes import Code
+from muvap_assets.errors import StaleInputError
+from muvap_assets.findings import Finding, Place, errors_of
 from muvap_assets.layout import Layout
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import (
@@ -21,8 +23,8 @@ from muvap_assets.publish import (
     require_current,
     require_pinned,
     run_checked,
+    write_findings,
     write_json,
-    write_violations,
 )
 from muvap_assets.readback import reading
 from muvap_assets.ref2va import encode
@@ -37,7 +39,7 @@ from muvap_assets.ref2va.encode import EncodeOptions, EncodeReport
 from muvap_assets.ref2va.encoder import Encoder, RowInput
 from muvap_assets.ref2va.encoder_spec import EncoderSpec, read_model_index
 from muvap_assets.ref2va.manifest import ManifestReport, validate_manifest
-from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME, read_manifest, write_manifest
+from muvap_assets.ref2va.manifest_files import FINDINGS_NAME, read_manifest, write_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import plan_row
 from muvap_assets.ref2va.prepare import row_input
@@ -109,38 +111,28 @@ def make_manifest(
         build=build,
         check=lambda folder, report: verify_manifest(folder),
         declared=MANIFEST_CHECKS,
-        findings=lambda report: report.violations,
+        findings=lambda report: report.findings,
     )
 
 
 def verify_manifest(folder: Path) -> list[CheckOutcome]:
     """Every check of a staged or published manifest, on what is read back from ``folder``."""
     files = read_manifest(folder)
-    report, errors = files.report, errors_of(files.violations)
+    report, errors = files.report, errors_of(files.findings)
     uncounted = [
-        Violation(
-            code=ViolationCode.ARTIFACT_INVALID,
-            sample_id=record["id"],
-            row=record["row"],
-            found="no token count",
-            required="the presentation's tokens, from the checkpoint's own",
-            hint="Materialize it again.",
+        Finding(
+            Code.ARTIFACT_INVALID, Place(sample_id=record["id"], row=record["row"]), "no token count", case="tokens"
         )
         for record in files.table.select(["id", "row", "admitted", "presentation_tokens"]).to_pylist()
         if record["admitted"] and record["presentation_tokens"] is None
     ]
     too_few = []
     if report["rows_admitted"] != report["rows_total"] or not files.samples:
-        incomplete = Violation(
-            code=ViolationCode.ARTIFACT_INVALID,
-            found=f"{report['rows_admitted']} of {report['rows_total']} rows admitted",
-            required="every row, and at least one",
-            hint="Mend or remove the refused rows in the source manifest.",
-        )
-        too_few = [incomplete, *errors]
+        found = f"{report['rows_admitted']} of {report['rows_total']} rows admitted"
+        too_few = [Finding(Code.ARTIFACT_INVALID, None, found, case="refused"), *errors]
     counts = {name: int(report[name]) for name in ("rows_total", "rows_admitted", "rows_refused")}
     return [
-        CheckOutcome.of("rows_valid", errors, errors=len(errors), warnings=len(files.violations) - len(errors)),
+        CheckOutcome.of("rows_valid", errors, errors=len(errors), warnings=len(files.findings) - len(errors)),
         CheckOutcome.of("rows_admitted", too_few, **counts, buckets=len(report["buckets"])),
         CheckOutcome.of("tokens_counted", uncounted, presentation_tokens=int(report["presentation_tokens"])),
     ]
@@ -179,14 +171,14 @@ def make_encoded_latents(
             report = encode_admitted(layout, dataset, rows, encoder, progress, estimated)
             report = replace(
                 report,
-                violations=(*refused, *report.violations),
+                findings=(*refused, *report.findings),
                 media_read=facts.digests.hashed,
                 media_trusted=facts.digests.trusted,
             )
             known = kept_figures(artifact.current)
             decoded = decode_rows(rows, report.rows, encoder, dataset.options, known=known, progress=progress)
         decoded.write(folder)
-        write_violations(folder / VIOLATIONS_NAME, report.violations)
+        write_findings(folder / FINDINGS_NAME, report.findings)
         numbers = {sample.id: sample.row for sample in samples}
         write_rows(folder, report.rows, numbers)
         write_devices(folder, rows_by_device(row.devices for row in report.rows))
@@ -206,11 +198,11 @@ def make_encoded_latents(
             check=lambda folder, report: verify_encoded(folder, samples, RowStore(layout.row_store)),
             declared=ENCODE_CHECKS,
             location_dependent=(DEVICE_FILE,),
-            findings=lambda report: report.violations,
+            findings=lambda report: report.findings,
         )
 
 
-EMPTY_REPORT = EncodeReport(rows=(), violations=(), encoded={}, reused={}, corrupt=0, encoder="")
+EMPTY_REPORT = EncodeReport(rows=(), findings=(), encoded={}, reused={}, corrupt=0, encoder="")
 
 
 def open_h3(layout: Layout, spec: EncoderSpec) -> Encoder:
@@ -222,13 +214,13 @@ def open_h3(layout: Layout, spec: EncoderSpec) -> Encoder:
 
 def admitted_rows(
     facts: MediaFacts, dataset: Dataset, samples: Sequence[RawSample], checkpoint: Path
-) -> tuple[list[RowInput], list[Violation]]:
+) -> tuple[list[RowInput], list[Finding]]:
     """Rows as the encoder takes them, and why others are not, by the verdict that admits rows to the manifest."""
     options = options_for(dataset.options, checkpoint)
     rows: list[RowInput] = []
-    refused: list[Violation] = []
+    refused: list[Finding] = []
     for sample in samples:
-        plan, _, found = plan_row(sample.resolved(dataset.manifest.parent), facts, options, dataset.manifest.name)
+        plan, _, found = plan_row(sample.resolved(dataset.manifest.parent), facts, options, dataset.manifest)
         if plan is None or errors_of(found):
             refused.extend(errors_of(found))
         else:
@@ -340,7 +332,7 @@ def read_provenance(folder: Path) -> dict[str, Any]:
     Raises:
         FormatError: the file is missing or damaged.
     """
-    with reading(folder / PROVENANCE_FILE, "a JSON object", "Materialize the artifact again."):
+    with reading(folder / PROVENANCE_FILE):
         return dict(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8")))
 
 

@@ -15,7 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from muvap_assets.errors import EncodeError, Severity, Violation, ViolationCode, errors_of
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place, errors_of
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
@@ -133,7 +135,7 @@ class ManifestReport:
     manifest: RawManifest
     options: DatasetOptions
     rows: tuple[RowReport, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     buckets: tuple[Bucket, ...]
     has_tokens: bool
     media_read: int = 0
@@ -158,12 +160,12 @@ class ManifestReport:
     @property
     def refused_rows(self) -> frozenset[int]:
         """Numbers of the rows an error keeps out."""
-        return frozenset(violation.row for violation in errors_of(self.violations) if violation.row is not None)
+        return frozenset(finding.row for finding in errors_of(self.findings) if finding.row is not None)
 
     @property
     def is_valid(self) -> bool:
         """Whether nothing was found that keeps a row, or the file, out."""
-        return not errors_of(self.violations)
+        return not errors_of(self.findings)
 
     @property
     def is_partial(self) -> bool:
@@ -208,22 +210,22 @@ def check_manifest(
     """Judge the media, lengths, tokens and buckets of a manifest that was read; see :func:`validate_manifest`."""
     resolved = [sample.resolved(manifest.base) for sample in manifest.samples]
     facts.count_all(resolved, workers, progress)
-    violations = list(manifest.violations)
+    findings = list(manifest.findings)
     rows = []
     for sample, placed in zip(manifest.samples, resolved, strict=True):
-        findings = Findings(manifest.path.name, sample.row, sample.id)
-        plan, target, findings.found = plan_row(placed, facts, options, manifest.path.name)
-        tokens = None if plan is None or planner is None else _plan_tokens(findings, plan, planner, options)
-        violations += findings.found
-        rows.append(RowReport(sample=sample, target=target, plan=plan if findings.clean else None, tokens=tokens))
+        of_row = Findings(manifest.path.name, sample.row, sample.id, manifest.base)
+        plan, target, of_row.found = plan_row(placed, facts, options, manifest.path)
+        tokens = None if plan is None or planner is None else _plan_tokens(of_row, plan, planner, options)
+        findings += of_row.found
+        rows.append(RowReport(sample=sample, target=target, plan=plan if of_row.clean else None, tokens=tokens))
     facts.save()
-    refused = {violation.row for violation in errors_of(violations)}
+    refused = {finding.row for finding in errors_of(findings)}
     buckets = tuple(_buckets((row for row in rows if row.sample.row not in refused), options.global_batch_rows))
     return ManifestReport(
         manifest=manifest,
         options=options,
         rows=tuple(rows),
-        violations=tuple([*violations, *_single_rows(buckets, manifest.path.name)]),
+        findings=tuple([*findings, *_single_rows(buckets, manifest.path.name)]),
         buckets=buckets,
         has_tokens=planner is not None,
         media_read=facts.digests.hashed,
@@ -234,17 +236,11 @@ def check_manifest(
 def _plan_tokens(findings: Findings, plan: RowPlan, planner: TokenPlanner, options: DatasetOptions) -> TokenPlan | None:
     try:
         tokens = planner.plan_tokens(plan.sample.caption, [reference.presented for reference in plan.references])
-    except EncodeError as error:
-        findings.found.append(findings.placed(error, "caption"))
+    except ValidationError as error:
+        findings.found.append(findings.placed(error.finding, "caption"))
         return None
     if tokens.total > options.max_presentation_tokens:
-        findings.add(
-            ViolationCode.TOKENS_EXCEEDED,
-            None,
-            found=describe_plan(tokens),
-            required=f"at most {options.max_presentation_tokens}",
-            hint="Shorten the caption or remove references; nothing is truncated.",
-        )
+        findings.add(Code.TOKENS_EXCEEDED, None, describe_plan(tokens), limit=options.max_presentation_tokens)
     return tokens
 
 
@@ -264,16 +260,12 @@ def _buckets(rows: Iterable[RowReport], batch_rows: int) -> list[Bucket]:
     ]
 
 
-def _single_rows(buckets: Sequence[Bucket], source: str) -> list[Violation]:
+def _single_rows(buckets: Sequence[Bucket], source: str) -> list[Finding]:
     return [
-        Violation(
-            code=ViolationCode.BUCKET_SINGLE_ROW,
-            source=source,
-            field=bucket.name,
-            found=f"1 row, drawn {1 + bucket.repeats} times to fill a batch",
-            required="several rows of a shape",
-            hint="Give its target the geometry of other rows.",
-            severity=Severity.WARNING,
+        Finding(
+            Code.BUCKET_SINGLE_ROW,
+            Place(source, field=bucket.name),
+            f"1 row, drawn {1 + bucket.repeats} times to fill a batch",
         )
         for bucket in buckets
         if bucket.rows == 1 and bucket.repeats

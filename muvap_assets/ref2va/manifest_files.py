@@ -19,16 +19,17 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from muvap_assets.codes import Code
 from muvap_assets.columns import BOOL, FLOAT, INT, TEXT, Column, plain_schema
-from muvap_assets.errors import FormatError, Violation, count_by_code
-from muvap_assets.publish import read_violations, write_json, write_violations
+from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding, count_by_code
+from muvap_assets.publish import read_findings, write_findings, write_json
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, ReferenceKind
 from muvap_assets.ref2va.geometry import required_audio_samples
 from muvap_assets.ref2va.manifest import ManifestReport, RowReport
 
-_HINT = "Materialize ref2va/manifest again."
-MANIFEST_NAME, VIOLATIONS_NAME, REPORT_NAME = "manifest.parquet", "violations.jsonl", "report.json"
+MANIFEST_NAME, FINDINGS_NAME, REPORT_NAME = "manifest.parquet", "violations.jsonl", "report.json"
 MANIFEST_FORMAT = "muvap_ref2va_manifest_v1"
 
 
@@ -126,7 +127,7 @@ class ManifestFiles:
 
     samples: tuple[RawSample, ...]
     table: pa.Table
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
     report: Mapping[str, Any]
 
 
@@ -138,7 +139,7 @@ def write_manifest(folder: Path, report: ManifestReport) -> None:
     chosen = any(s.audio_stream or any(reference.audio_stream for reference in s.references) for s in samples)
     table = pa.Table.from_pylist(records, schema=_with_streams() if chosen else SCHEMA)
     pq.write_table(table, folder / MANIFEST_NAME, compression="zstd")
-    write_violations(folder / VIOLATIONS_NAME, report.violations)
+    write_findings(folder / FINDINGS_NAME, report.findings)
     write_json(folder / REPORT_NAME, report_values(report))
 
 
@@ -148,18 +149,16 @@ def read_manifest(folder: Path) -> ManifestFiles:
     Raises:
         FormatError: a file is missing or is not what it should be.
     """
-    with reading(folder, "a readable manifest", _HINT):
+    with reading(folder):
         table = pq.read_table(folder / MANIFEST_NAME)
-        violations = tuple(read_violations(folder / VIOLATIONS_NAME))
+        findings = tuple(read_findings(folder / FINDINGS_NAME))
         report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
     if not any(table.schema.equals(schema, check_metadata=True) for schema in (SCHEMA, _with_streams())):
-        raise FormatError(
-            f"{folder / MANIFEST_NAME}: its columns are not those of {MANIFEST_FORMAT}, which is required. "
-            "Materialize ref2va/manifest again."
-        )
-    with reading(folder / MANIFEST_NAME, "whole rows", _HINT):
+        found = f"columns that are not those of {MANIFEST_FORMAT}"
+        raise FormatError(Finding(Code.ARTIFACT_INVALID, folder / MANIFEST_NAME, found, case="columns"))
+    with reading(folder / MANIFEST_NAME):
         samples = tuple(_from_record(record) for record in table.to_pylist() if record["admitted"])
-    return ManifestFiles(samples=samples, table=table, violations=violations, report=report)
+    return ManifestFiles(samples=samples, table=table, findings=findings, report=report)
 
 
 def report_values(report: ManifestReport) -> dict[str, Any]:
@@ -174,7 +173,7 @@ def report_values(report: ManifestReport) -> dict[str, Any]:
         "rows_total": report.rows_total,
         "rows_admitted": len(report.admitted),
         "rows_refused": report.rows_total - len(report.admitted),
-        "violations": count_by_code(report.violations),
+        "violations": count_by_code(report.findings),
         "buckets": [asdict(bucket) for bucket in report.buckets],
         "estimated_bytes": sum(row.estimated_bytes for row in report.admitted),
         "vae_pixels": sum(row.vae_pixels for row in report.admitted),

@@ -16,10 +16,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, TypeVar
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import ImageFacts, count_image
-from muvap_assets.media.sound_files import SoundChoice, SoundNote
+from muvap_assets.media.sound_files import SoundChoice
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.progress import Progress, no_progress
@@ -48,7 +50,7 @@ class MediaFacts:
     folder: Path | None = None
     decoded: int = 0
     digests: Digests = field(init=False)
-    _known: dict[tuple[str, Path], Facts | MediaError] = field(default_factory=dict)
+    _known: dict[tuple[str, Path], Facts | ValidationError] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -58,31 +60,26 @@ class MediaFacts:
         """SHA-256 of the file's bytes.
 
         Raises:
-            MediaError: the file is missing.
+            ValidationError: the file is missing.
         """
         try:
             return self.digests.of(Path(os.path.realpath(path)))  # unlike resolve, never raises
         except OSError as error:
-            raise MediaError(
-                ViolationCode.MEDIA_MISSING,
-                str(path),
-                found=f"it cannot be read ({error.strerror})",
-                required="a readable file",
-                hint="Was the folder moved? Paths are relative to the manifest.",
-            ) from error
+            found = f"it cannot be read ({error.strerror})"
+            raise ValidationError(Finding(Code.MEDIA_MISSING, path, found)) from error
 
     def video(self, path: Path) -> VideoFacts:
-        """Counts of a video's frames. Raises ``MediaError`` where they do not decode."""
+        """Counts of a video's frames. Raises ``ValidationError`` where they do not decode."""
         return self._counted(path, "video", video.PROBE, count_video, VideoFacts)
 
     def sound(self, path: Path, stream: str | None = None) -> SoundFacts:
-        """Counts of a file's sound, or of one stream of it. Raises ``MediaError`` where it has none or does not decode."""
+        """Counts of a file's sound, or of one stream of it. Raises ``ValidationError`` where it has none or does not decode."""
         kind = "sound" if stream is None else f"sound-{stream}"
         count = partial(count_sound, choice=SoundChoice(stream))
         return self._counted(path, kind, soundtrack.PROBE, count, SoundFacts)
 
     def image(self, path: Path) -> ImageFacts:
-        """Size of a picture. Raises ``MediaError`` where it does not decode."""
+        """Size of a picture. Raises ``ValidationError`` where it does not decode."""
         return self._counted(path, "image", images.PROBE, count_image, ImageFacts)
 
     def count_all(self, samples: Iterable[RawSample], workers: int, progress: Progress = no_progress) -> None:
@@ -112,10 +109,10 @@ class MediaFacts:
         if key not in self._known:
             try:
                 self._known[key] = self._remembered(path, kind, probe, count, into)
-            except MediaError as error:
+            except ValidationError as error:
                 self._known[key] = error
         facts = self._known[key]
-        if isinstance(facts, MediaError):
+        if isinstance(facts, ValidationError):
             raise facts
         return facts  # type: ignore[return-value]  # the key's kind names its type
 
@@ -137,7 +134,7 @@ def _quietly(task: tuple[Any, ...]) -> None:
     count, *arguments = task
     try:
         count(*arguments)
-    except MediaError:
+    except ValidationError:
         return  # remembered; the row that needs the file reports it
 
 
@@ -161,5 +158,5 @@ def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
     }
     if "gaps" in restored:
         restored["gaps"] = tuple((int(first), int(count)) for first, count in restored["gaps"])
-        restored["notes"] = tuple(SoundNote(*map(str, note)) for note in restored["notes"])
+        restored["notes"] = tuple(map(Finding.from_dict, restored["notes"]))
     return restored

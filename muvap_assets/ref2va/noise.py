@@ -10,7 +10,9 @@ from collections.abc import Iterable
 
 import torch
 
+from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import PATCH, VIDEO_CHANNELS, VISUAL_ROW_WIDTH, ReferenceGeometry
 
 CONDITION_TIME = 0.999  # blocks: keyframe_noise_aug; 1 is clean
@@ -42,10 +44,9 @@ def noised_rows(
     """
     noise = reference_noise(references, seed)
     if clean.shape != noise.shape:
-        raise FormatError(
-            f"reference rows: found {list(clean.shape)}, required are the {list(noise.shape)} of the references' geometry. "
-            "Encode the row again."
-        )
+        required = f"the {list(noise.shape)} of the references' geometry"
+        place = Place(field="reference rows")
+        raise FormatError(Finding(Code.REFERENCE_ROWS_MISMATCH, place, f"{list(clean.shape)}", required=required))
     # 1 - t is taken in float32, as the scheduler does: 0.001 written out would be another number.
     time = torch.tensor(CONDITION_TIME, dtype=clean.dtype)
     return time * clean + (1.0 - time) * noise

@@ -10,8 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import (
@@ -39,7 +42,6 @@ from muvap_assets.ref2va.findings import (
     check_samples,
     check_video,
     describe_video,
-    refuse_aspect,
     warn_of_own_sound,
 )
 from muvap_assets.ref2va.geometry import (
@@ -53,6 +55,8 @@ from muvap_assets.ref2va.geometry import (
 )
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan_references import ReferencePlan, plan_reference
+
+_NO_MANIFEST = Path()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,17 +95,17 @@ class TargetFacts:
 
 
 def plan_row(
-    sample: RawSample, facts: MediaFacts, options: DatasetOptions, source: str = ""
-) -> tuple[RowPlan | None, TargetFacts, list[Violation]]:
+    sample: RawSample, facts: MediaFacts, options: DatasetOptions, manifest: Path = _NO_MANIFEST
+) -> tuple[RowPlan | None, TargetFacts, list[Finding]]:
     """The verdict on one row: its plan, or ``None`` and why not; with what was counted and every warning.
 
     Args:
         sample: resolved.
         facts: counts of its files.
         options: the dataset's.
-        source: the manifest's name, for messages.
+        manifest: the manifest, for messages.
     """
-    findings = Findings(source, sample.row, sample.id)
+    findings = Findings(manifest.name, sample.row, sample.id, manifest.parent)
     target = _count_target(findings, sample, facts)
     geometry = _target_geometry(findings, sample, target, options)
     if geometry is not None:
@@ -134,17 +138,11 @@ def _count_target(findings: Findings, sample: RawSample, facts: MediaFacts) -> T
     sound = None
     try:
         sound = facts.sound(path, sample.audio_stream)
-    except MediaError as error:
-        if error.code is not ViolationCode.AUDIO_MISSING:
-            findings.found.append(findings.placed(error, "target.video"))
+    except ValidationError as error:
+        if error.finding.code is not Code.AUDIO_MISSING:
+            findings.found.append(findings.placed(error.finding, "target.video"))
         else:
-            findings.add(
-                ViolationCode.TARGET_AUDIO_MISSING,
-                "target.video",
-                found="no audio stream",
-                required="a target video with synchronized audio",
-                hint="Mux its sound in, or drop the row.",
-            )
+            findings.add(Code.TARGET_AUDIO_MISSING, "target.video", "no audio stream")
     return TargetFacts(video=video, sound=sound)
 
 
@@ -160,16 +158,10 @@ def _target_geometry(
         return None
     size = Size(target.video.width, target.video.height)
     if not is_supported_aspect(size):
-        refuse_aspect(findings, ViolationCode.VIDEO_ASPECT, "target.video", size)
+        findings.add(Code.VIDEO_ASPECT, "target.video", f"{size} pixels")
     longest = min(SFT_MAX_FRAMES, target.longest_valid_frames or 0)
     if longest < SFT_MIN_FRAMES:
-        findings.add(
-            ViolationCode.TARGET_SHORT,
-            "target.video",
-            found=describe_video(target.video),
-            required=f"at least {SFT_MIN_FRAMES} frames at 24 fps",
-            hint="Use a longer clip, or drop the row; nothing is extended.",
-        )
+        findings.add(Code.TARGET_SHORT, "target.video", describe_video(target.video), frames=SFT_MIN_FRAMES)
     if not is_supported_aspect(size) or longest < SFT_MIN_FRAMES:
         return None
     canvas = resolve_canvas(size, options.sizes)
@@ -190,32 +182,21 @@ def _warn_of_shape(findings: Findings, video: VideoFacts, canvas: Size, sizes: M
         else "crop it"
     )
     pixels = "" if video.pixel_aspect == 1 else f", shown as {shown}"
-    findings.warn(
-        ViolationCode.VIDEO_ASPECT,
-        "target.video",
-        found=f"{Size(video.width, video.height)} pixels{pixels} on a canvas of {canvas}",
-        required="shapes within 10 %",
-        hint=f"Resizing changes its shape: {nearest}.",
-    )
+    found = f"{Size(video.width, video.height)} pixels{pixels} on a canvas of {canvas}"
+    findings.add(Code.VIDEO_ASPECT, "target.video", found, case="squeezed", severity=Severity.WARNING, nearest=nearest)
 
 
 def _check_length(findings: Findings, target: TargetFacts, geometry: Geometry) -> None:
     if not RELEASED_MIN_FRAMES <= geometry.num_frames <= RELEASED_MAX_FRAMES:
-        findings.warn(
-            ViolationCode.BEYOND_RELEASED_RANGE,
+        findings.add(
+            Code.BEYOND_RELEASED_RANGE,
             "target_geometry.num_frames",
-            found=f"{geometry.num_frames} frames",
-            required=f"the released model generates {RELEASED_MIN_FRAMES} to {RELEASED_MAX_FRAMES}",
-            hint="Nothing to do if that is meant.",
+            f"{geometry.num_frames} frames",
+            least=RELEASED_MIN_FRAMES,
+            largest=RELEASED_MAX_FRAMES,
         )
     if target.video is not None and target.frames_at_24 is not None and target.frames_at_24 < geometry.num_frames:
-        findings.add(
-            ViolationCode.TARGET_SHORT,
-            "target.video",
-            found=describe_video(target.video),
-            required=f"at least the {geometry.num_frames} frames of its geometry",
-            hint="Ask for fewer frames, or use a longer clip; nothing is extended.",
-        )
+        findings.add(Code.TARGET_SHORT, "target.video", describe_video(target.video), frames=geometry.num_frames)
 
 
 def _check_cells(findings: Findings, geometry: Geometry, references: Sequence[ReferencePlan]) -> None:
@@ -226,13 +207,7 @@ def _check_cells(findings: Findings, geometry: Geometry, references: Sequence[Re
         ("references", rows * VISUAL_ROW_WIDTH),
     ):
         if FLOAT_BYTES * values > MAX_CELL_BYTES:
-            findings.add(
-                ViolationCode.CELL_TOO_LARGE,
-                where,
-                found=f"{FLOAT_BYTES * values:,} bytes of latents",
-                required=f"at most {MAX_CELL_BYTES:,} in one Arrow cell",
-                hint="Ask for fewer frames or a smaller canvas, or give the row fewer references.",
-            )
+            findings.add(Code.CELL_TOO_LARGE, where, f"{FLOAT_BYTES * values:,} bytes of latents", limit=MAX_CELL_BYTES)
 
 
 def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) -> None:
@@ -243,14 +218,15 @@ def _check_sound(findings: Findings, target: TargetFacts, geometry: Geometry) ->
     if available < required:
         covered = largest_frame_count(available * FPS // AUDIO_RATE_HZ)
         findings.add(
-            ViolationCode.TARGET_AUDIO_SHORT,
+            Code.TARGET_AUDIO_SHORT,
             "target.video",
-            found=f"{available} audio samples at 32 kHz from the first frame on ({available / AUDIO_RATE_HZ:.3f} s; "
+            f"{available} audio samples at 32 kHz from the first frame on ({available / AUDIO_RATE_HZ:.3f} s; "
             f"{sound.samples} at {sound.rate_hz} Hz in the file)",
-            required=f"at least the {required} of {geometry.num_frames} frames at 24 fps",
-            hint=f"The sound covers {covered or 'no valid count of'} frames; nothing is extended.",
+            samples=required,
+            frames=geometry.num_frames,
+            covered=covered or "no valid count of",
         )
     used = -(-required * sound.rate_hz // AUDIO_RATE_HZ)
-    check_gaps(findings, ViolationCode.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used, with_lead=True)
+    check_gaps(findings, Code.TARGET_AUDIO_SHORT, "target.video", sound, video.first_sec, used, with_lead=True)
     warn_of_own_sound(findings, "target.video", video, sound)
     check_samples(findings, "target.video", sound)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import (
@@ -30,7 +30,6 @@ from muvap_assets.ref2va.findings import (
     check_samples,
     check_video,
     describe_video,
-    refuse_aspect,
     video_frames_at_24,
     warn_of_colour,
     warn_of_own_sound,
@@ -137,7 +136,7 @@ def _plan_image(
     warn_of_colour(findings, f"{where}.image", image.colour)
     size = Size(image.width, image.height)
     if not is_supported_aspect(size):
-        refuse_aspect(findings, ViolationCode.IMAGE_ASPECT, f"{where}.image", size)
+        findings.add(Code.IMAGE_ASPECT, f"{where}.image", f"{size} pixels")
         return None
     return ReferencePlan(reference=reference, size=reference_image_size(size, options.sizes), num_frames=1)
 
@@ -154,18 +153,13 @@ def _plan_video(
     check_video(findings, f"{where}.video", video, reference.fps)
     size = Size(video.width, video.height)
     if not is_supported_aspect(size):
-        refuse_aspect(findings, ViolationCode.VIDEO_ASPECT, f"{where}.video", size)
+        findings.add(Code.VIDEO_ASPECT, f"{where}.video", f"{size} pixels")
     if num_frames is None:
         return None
     frames = reference_video_frames(video_frames_at_24(video, reference.fps), num_frames)
     if frames < MIN_REFERENCE_FRAMES:
-        findings.add(
-            ViolationCode.REFERENCE_SHORT,
-            f"{where}.video",
-            found=f"{describe_video(video, reference.fps)}; cut to the target's {num_frames} frames that leaves {frames}",
-            required=f"at least {MIN_REFERENCE_FRAMES} frames at 24 fps",
-            hint="Use a longer reference, or a longer target.",
-        )
+        found = f"{describe_video(video, reference.fps)}; cut to the target's {num_frames} frames that leaves {frames}"
+        findings.add(Code.REFERENCE_SHORT, f"{where}.video", found, least=MIN_REFERENCE_FRAMES)
     if frames < MIN_REFERENCE_FRAMES or not is_supported_aspect(size):
         return None
     return ReferencePlan(reference=reference, size=resolve_canvas(size, sizes), num_frames=frames)
@@ -189,15 +183,10 @@ def _with_sound(
     used = min(available, reference_audio_limit(num_frames, rate_hz))
     samples = resampled_count(used, rate_hz)
     if samples == 0:
-        findings.add(
-            ViolationCode.AUDIO_EMPTY,
-            f"{where}.audio",
-            found=f"{available} samples at {rate_hz} Hz within the target's {num_frames} frames",
-            required="sound",
-            hint="Replace the file, or remove the reference.",
-        )
+        found = f"{available} samples at {rate_hz} Hz within the target's {num_frames} frames"
+        findings.add(Code.AUDIO_EMPTY, f"{where}.audio", found)
         return None
-    check_gaps(findings, ViolationCode.REFERENCE_SHORT, f"{where}.audio", sound, origin, used)
+    check_gaps(findings, Code.REFERENCE_SHORT, f"{where}.audio", sound, origin, used)
     if video is not None and own_video:
         warn_of_own_sound(findings, f"{where}.audio", video, sound)
     return replace(plan, audio_samples=samples, audio_rate_hz=rate_hz, audio_origin_sec=origin)

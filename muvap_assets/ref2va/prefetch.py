@@ -15,7 +15,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from muvap_assets.errors import EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import CLIP_FRAMES, ReferenceKind, Size
 from muvap_assets.ref2va.encoder import Frames, MediaBlock, RowInput, Stage
 
@@ -28,7 +30,7 @@ def clips_of(blocks: Iterator[Frames], num_frames: int, size: Size, where: str) 
     """Blocks of any length, cut anew into clips of 17 frames; the last may be shorter.
 
     Raises:
-        EncodeError: the blocks hold another number, size or type of frames.
+        ValidationError: the blocks hold another number, size or type of frames.
     """
     held: list[Frames] = []
     count = 0
@@ -61,7 +63,7 @@ def size_of(size: Size | None, where: str) -> Size:
     """``size``, which a visual reference always has.
 
     Raises:
-        EncodeError: it is None.
+        ValidationError: it is None.
     """
     if size is None:
         refuse_media(where, "no size", "the pixels of a visual reference")
@@ -72,15 +74,9 @@ def refuse_media(where: str, found: str, required: str) -> NoReturn:
     """Report media that is not what its row promises.
 
     Raises:
-        EncodeError: always.
+        ValidationError: always.
     """
-    raise EncodeError(
-        ViolationCode.ENCODE_FAILED,
-        where,
-        found=found,
-        required=f"{required}",
-        hint="The media changed, or was prepared by other rules; validate the manifest again.",
-    )
+    raise ValidationError(Finding(Code.ENCODE_FAILED, Place(field=where), found, case="media", required=required))
 
 
 def stage_media(

@@ -21,7 +21,9 @@ import soxr
 from numpy.typing import NDArray
 from PIL import Image
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media import images, soundtrack, video
 from muvap_assets.media.images import read_image
 from muvap_assets.media.sound_files import SoundChoice
@@ -71,7 +73,7 @@ def frame_blocks(
         block_frames: frames a block; the last one may be shorter.
 
     Raises:
-        MediaError: the file holds fewer frames, or does not decode.
+        ValidationError: the file holds fewer frames, or does not decode.
     """
     made = 0
     block = np.empty((block_frames, size.height, size.width, 3), np.uint8)
@@ -99,7 +101,7 @@ def picture_block(path: Path, *, size: Size) -> Iterator[Frames]:
     """A reference image as one block, uint8 [1, H, W, 3].
 
     Raises:
-        MediaError: it does not decode as one picture.
+        ValidationError: it does not decode as one picture.
     """
     yield resized(read_image(path), size)[None]
 
@@ -131,7 +133,7 @@ def waveform(
         stream: of several audio streams, the one that is meant.
 
     Raises:
-        MediaError: it does not decode, or a sample is not finite.
+        ValidationError: it does not decode, or a sample is not finite.
     """
     out = np.empty((AUDIO_CHANNELS, limit), np.float32)
     made = 0
@@ -144,13 +146,7 @@ def waveform(
             if made == limit:
                 break
     if not np.isfinite(out[:, :made]).all():
-        raise MediaError(
-            ViolationCode.AUDIO_NON_FINITE,
-            str(path),
-            found="samples that are NaN or infinite",
-            required="finite samples",
-            hint="Export the sound again.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_NON_FINITE, path, "samples that are NaN or infinite"))
     return out[:, :made]
 
 
@@ -169,7 +165,7 @@ def target_waveform(path: Path, *, origin: Fraction, limit: int, required: int, 
     """A target's sound, cut before it is encoded: float32 [2, N], ``required`` <= N <= ``limit``.
 
     Raises:
-        MediaError: the file holds less, or does not decode.
+        ValidationError: the file holds less, or does not decode.
     """
     sound = waveform(path, limit=limit, origin=origin, stream=stream)
     if sound.shape[1] < required:
@@ -181,7 +177,7 @@ def reference_waveform(plan: ReferencePlan, path: Path, num_frames: int) -> Wave
     """A reference's sound, float32 [2, plan.audio_samples].
 
     Raises:
-        MediaError: the file holds less, or does not decode.
+        ValidationError: the file holds less, or does not decode.
     """
     sound = waveform(
         path,
@@ -283,11 +279,7 @@ def _first(blocks: Iterator[NDArray[np.float32]], limit: int) -> Iterator[NDArra
             return
 
 
-def _changed(path: Path, found: str, required: str) -> MediaError:
-    return MediaError(
-        ViolationCode.DIGEST_MISMATCH,
-        str(path),
-        found=f"it yields only {found}",
-        required=f"the {required} that were counted when it was validated",
-        hint="The file changed since. Validate again.",
+def _changed(path: Path, found: str, required: str) -> ValidationError:
+    return ValidationError(
+        Finding(Code.DIGEST_MISMATCH, path, f"it yields only {found}", case="media", counted=required)
     )

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from muvap_assets.errors import EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import CONDITIONER_FPS, FPS, PresentedReference, ReferenceKind, TokenPlan
 from muvap_assets.ref2va.encoder import Frames
 from muvap_assets.ref2va.prefetch import refuse_media, size_of
@@ -46,18 +48,13 @@ class Presentation:
         """Tokens by part, from sizes alone.
 
         Raises:
-            EncodeError: the caption holds a vision token, which would be read as a reference.
+            ValidationError: the caption holds a vision token, which would be read as a reference.
         """
         caption_ids = self.tokenizer(caption, add_special_tokens=False)["input_ids"]
         foreign = sorted({self._vision_tokens[token] for token in caption_ids if token in self._vision_tokens})
         if foreign:
-            raise EncodeError(
-                ViolationCode.CAPTION_HOLDS_VISION_TOKEN,
-                "caption",
-                found=f"it holds {', '.join(foreign)}",
-                required="text: these tokens stand for the pixels of references",
-                hint="Remove them from the caption.",
-            )
+            found = f"it holds {', '.join(foreign)}"
+            raise ValidationError(Finding(Code.CAPTION_HOLDS_VISION_TOKEN, Place(field="caption"), found))
         ends = [len(self.tokens("", references[:count])[0]) for count in range(len(references) + 1)]
         return TokenPlan(len(caption_ids), tuple(stop - start for start, stop in itertools.pairwise(ends)))
 
@@ -80,27 +77,22 @@ class Presentation:
         """Frames the conditioner reads of a video at 24 fps, and one timestamp a vision block.
 
         Raises:
-            EncodeError: the video is too short to give one vision block.
+            ValidationError: the video is too short to give one vision block.
         """
         step = self._rules._sample_video_condition_frames
         patch = self.processor.video_processor.temporal_patch_size
         try:
             indices, timestamps = step(np.arange(num_frames), float(FPS), float(CONDITIONER_FPS), patch)
         except ValueError as error:
-            raise EncodeError(
-                ViolationCode.ENCODE_FAILED,
-                "reference video",
-                found=f"{num_frames} frames at {FPS} fps",
-                required="at least 13, so that the conditioner reads two",
-                hint="Use a longer reference, or a longer target, whose length cuts it.",
-            ) from error
+            place, found = Place(field="reference video"), f"{num_frames} frames at {FPS} fps"
+            raise ValidationError(Finding(Code.ENCODE_FAILED, place, found, case="short")) from error
         return tuple(map(int, indices)), timestamps
 
     def vision(self, references: Sequence[PresentedReference], frames: dict[int, Frames]) -> dict[str, torch.Tensor]:
         """The conditioner's vision tensors, batched a modality in declared order (blocks: _gather_vision_features).
 
         Raises:
-            EncodeError: the processor makes other vision blocks of the pixels than the token plan counted.
+            ValidationError: the processor makes other vision blocks of the pixels than the token plan counted.
         """
         of_kind: dict[str, list[int]] = {"image": [], "video": [], "audio": []}
         for index, reference in enumerate(references):

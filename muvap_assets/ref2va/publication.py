@@ -19,7 +19,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import ConfigError, PublishError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, PublishError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.layout import Artifact
 from muvap_assets.publish import (
     Outcome,
@@ -164,7 +166,7 @@ def assemble(
     # Only now is everything there that the version is a digest of, and with it the place.
     target = place(content_version(folder, LOCATION_DEPENDENT)).resolve()
     if found := check_root(target):
-        raise ValidationError(f"dataset {target}", found)
+        raise ValidationError(found, f"dataset {target}")
     place_index(folder, index, target)
     section = training_section(target, index.format, options.max_presentation_tokens, capacities.capacities)
     write_training(folder / TRAINING_NAME, section)
@@ -202,90 +204,55 @@ def _read_rows(
     rows: Sequence[FinishedRow], options: PublicationOptions, workers: int | None, watch: Watch | None
 ) -> list[tuple[Path, IndexedRow]]:
     """Every row's file and what it holds, by the shapes written; all or a ValidationError."""
-    violations = [*_listed_twice(rows)]
+    findings = [*_listed_twice(rows)]
     if not rows:
-        violations.append(
-            Violation(
-                code=ViolationCode.MANIFEST_EMPTY,
-                found="no row",
-                required="at least one",
-                hint="Add rows to the manifest.",
-            )
-        )
+        findings.append(Finding(Code.MANIFEST_EMPTY, None, "no row"))
     standing = [(row, row.path) for row in rows if row.path is not None and row.path.is_file()]
-    violations += [_missing(row) for row in rows if row.path is None or not row.path.is_file()]
+    findings += [_missing(row) for row in rows if row.path is None or not row.path.is_file()]
     by_id = {row.sample_id: path for row, path in standing}
     results = each_path(lambda sample_id: index_file(by_id[sample_id], sample_id), list(by_id), workers, watch)
     known = dict(zip(by_id, results, strict=True))
     indexed = []
     for row, path in standing:
         result = known[row.sample_id]
-        problem = _problem(row, result, options)
-        if problem is not None:
-            violations.append(problem)
-        elif not isinstance(result, Violation):
+        wrong = _wrong_with(row, result, options)
+        if wrong is not None:
+            findings.append(wrong)
+        elif not isinstance(result, Finding):
             indexed.append((path, result[0]))
-    if violations:
-        raise ValidationError(f"dataset of {len(rows)} rows", sorted(violations, key=lambda found: found.row or 0))
+    if findings:
+        raise ValidationError(sorted(findings, key=lambda found: found.row or 0), f"dataset of {len(rows)} rows")
     return indexed
 
 
-def _problem(
-    row: FinishedRow, result: tuple[IndexedRow, Format] | Violation, options: PublicationOptions
-) -> Violation | None:
-    place: dict[str, Any] = {"source": None, "row": row.row, "sample_id": row.sample_id}
-    if isinstance(result, Violation):
-        return replace(result, **place)
+def _wrong_with(
+    row: FinishedRow, result: tuple[IndexedRow, Format] | Finding, options: PublicationOptions
+) -> Finding | None:
+    place = Place(row=row.row, sample_id=row.sample_id)
+    if isinstance(result, Finding):
+        return result.placed(source=None, row=row.row, sample_id=row.sample_id)
     indexed, format = result
     if format is not options.format:
-        return Violation(
-            code=ViolationCode.SCHEMAS_MIXED,
-            found=f"a row of {format.schema_id}",
-            required=f"rows of {options.format.schema_id} only",
-            hint="Encode it in the dataset's format.",
-            **place,
-        )
+        found = f"a row of {format.schema_id}"
+        return Finding(Code.SCHEMAS_MIXED, place, found, schema=options.format.schema_id)
     if row.sha256 is not None and indexed.sha256 != row.sha256:
-        return Violation(
-            code=ViolationCode.DIGEST_MISMATCH,
-            found=f"its file's digest is {indexed.sha256[:12]}",
-            required=f"{row.sha256[:12]}, as when it was finished",
-            hint="Materialize its part of ref2va/encoded_latents again, and check the disk.",
-            **place,
-        )
+        found, required = f"its file's digest is {indexed.sha256[:12]}", f"{row.sha256[:12]}, as when it was finished"
+        return Finding(Code.DIGEST_MISMATCH, place, found, required=required)
     if indexed.id != row.sample_id:
-        return Violation(
-            code=ViolationCode.SAMPLE_ID_INVALID,
-            found=f"its file holds the row {indexed.id!r}",
-            required="the row itself",
-            hint="Encode it again.",
-            **place,
-        )
+        return Finding(Code.SAMPLE_ID_INVALID, place, f"its file holds the row {indexed.id!r}", case="stored")
     too_long = overlong([indexed], options.max_presentation_tokens)
-    return replace(too_long[0], **place) if too_long else None
+    return too_long[0].placed(source=None, row=row.row) if too_long else None
 
 
-def _missing(row: FinishedRow) -> Violation:
-    return Violation(
-        code=ViolationCode.ROW_MISSING,
-        row=row.row,
-        sample_id=row.sample_id,
-        found=f"no finished row{f': {row.reason}' if row.reason else ''}",
-        required="every row of the manifest; a dataset is published whole or not at all",
-        hint="Encode it, or take it out of the manifest.",
-    )
+def _missing(row: FinishedRow) -> Finding:
+    found = f"no finished row{f': {row.reason}' if row.reason else ''}"
+    return Finding(Code.ROW_MISSING, Place(row=row.row, sample_id=row.sample_id), found)
 
 
-def _listed_twice(rows: Sequence[FinishedRow]) -> list[Violation]:
+def _listed_twice(rows: Sequence[FinishedRow]) -> list[Finding]:
     counts = Counter(row.sample_id for row in rows)
     return [
-        Violation(
-            code=ViolationCode.SAMPLE_ID_DUPLICATE,
-            sample_id=sample_id,
-            found=f"listed {count} times",
-            required="each row once",
-            hint="Rename or remove the others.",
-        )
+        Finding(Code.SAMPLE_ID_DUPLICATE, Place(sample_id=sample_id), f"listed {count} times")
         for sample_id, count in counts.items()
         if count > 1
     ]
@@ -305,7 +272,7 @@ def export_dataset(published: Path, target: Path, *, workers: int | None = None)
     require_free(target)
     place = target.resolve()
     if found := check_root(place):
-        raise ValidationError(f"dataset {place}", found)
+        raise ValidationError(found, f"dataset {place}")
     index = read_index(published)
     remove_abandoned(place.parent, f".{place.name}-")
     with private_place(place.parent, f".{place.name}") as scratch:
@@ -317,8 +284,8 @@ def export_dataset(published: Path, target: Path, *, workers: int | None = None)
         section = moved_training(read_training(published / TRAINING_NAME), place)
         write_training(scratch / TRAINING_NAME, section)
         checks = verify_dataset(scratch, place=place, workers=workers)
-        if broken := [violation for check in checks for violation in check.violations]:
-            raise ValidationError(f"dataset {place}", broken)
+        if broken := [finding for check in checks for finding in check.findings]:
+            raise ValidationError(broken, f"dataset {place}")
         fsync_tree(scratch)
         _move(scratch, place)
     return index
@@ -349,7 +316,7 @@ def require_places(target: Path, work: Path) -> None:
     """
     for what, place in (("output", target), ("work", work)):
         if found := check_root(place):
-            raise ValidationError(f"{what} directory {place}", found)
+            raise ValidationError(found, f"{what} directory {place}")
     require_free(target)
     standing = next(folder for folder in target.parents if folder.exists())
     if not standing.is_dir() or not os.access(standing, os.W_OK | os.X_OK):

@@ -7,14 +7,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from muvap_assets.errors import FormatError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.publish import CheckOutcome
 from muvap_assets.ref2va.cache import Depth, IndexVerdict, read_index, verify_index
 from muvap_assets.ref2va.capacities import overlong
 from muvap_assets.ref2va.handover import TRAINING_NAME, read_training
 from muvap_assets.ref2va.index_rows import DatasetIndex
 from muvap_assets.ref2va.shard_scan import Watch, each_path
-from muvap_assets.ref2va.shard_tree import finding, shard_name
+from muvap_assets.ref2va.shard_tree import shard_name
 from muvap_assets.ref2va.verify import verify_row_file
 from muvap_assets.storage.digests import file_sha256
 
@@ -26,9 +28,9 @@ PUBLICATION_CHECKS = (
     "presentations_fit",
     "index_matches",
 )
-_BUCKET_CODES = (ViolationCode.BUCKET_MISMATCH,)
-_SCHEMA_CODES = (ViolationCode.SCHEMAS_MIXED, ViolationCode.SCHEMA_MISMATCH)
-_SHARD_CODES = (ViolationCode.SHARD_UNREADABLE, ViolationCode.DIGEST_MISMATCH)
+_BUCKET_CODES = (Code.BUCKET_MISMATCH,)
+_SCHEMA_CODES = (Code.SCHEMAS_MIXED, Code.SCHEMA_MISMATCH)
+_SHARD_CODES = (Code.SHARD_UNREADABLE, Code.DIGEST_MISMATCH)
 
 
 def verify_dataset(
@@ -60,16 +62,16 @@ def verify_dataset(
     of_shards = [
         found for each in each_path(lambda path: _read_back(root, path), verdict.read, workers, None) for found in each
     ]
-    schemas = _only(verdict.violations, _SCHEMA_CODES) + _only(of_shards, _SCHEMA_CODES)
+    schemas = _only(verdict.findings, _SCHEMA_CODES) + _only(of_shards, _SCHEMA_CODES)
     return [
         CheckOutcome.of("rows_complete", _check_rows(root, index, rows, rows_declared), rows=len(index.rows)),
         CheckOutcome.of(
             "shards_whole",
-            _only(verdict.violations, _SHARD_CODES) + _without(of_shards, _SCHEMA_CODES),
+            _only(verdict.findings, _SHARD_CODES) + _without(of_shards, _SCHEMA_CODES),
             read=len(verdict.read),
             unchanged=verdict.unchanged,
         ),
-        CheckOutcome.of("buckets_match_latents", _only(verdict.violations, _BUCKET_CODES), buckets=len(index.buckets)),
+        CheckOutcome.of("buckets_match_latents", _only(verdict.findings, _BUCKET_CODES), buckets=len(index.buckets)),
         CheckOutcome.of("one_schema", schemas, schema=index.format.schema_id),
         CheckOutcome.of(
             "presentations_fit", overlong(index.rows, limit), longest=max(row.text_tokens for row in index.rows)
@@ -77,7 +79,7 @@ def verify_dataset(
         CheckOutcome.of(
             "index_matches",
             [
-                *_without(verdict.violations, (*_SHARD_CODES, *_BUCKET_CODES, *_SCHEMA_CODES)),
+                *_without(verdict.findings, (*_SHARD_CODES, *_BUCKET_CODES, *_SCHEMA_CODES)),
                 *_check_training(root, place or root),
             ],
             shards=verdict.shards,
@@ -88,39 +90,22 @@ def verify_dataset(
 
 def _without_facts(root: Path, verdict: IndexVerdict, error: Exception) -> list[CheckOutcome]:
     """Nothing can be told without the index and ``dataset.json``; checks left out count as failed."""
-    invalid = finding(
-        ViolationCode.ARTIFACT_INVALID,
-        str(root),
-        found=f"{type(error).__name__}: {error}",
-        required="map_style_cache/index.arrow and dataset.json",
-        hint=f"Run `muvap index rebuild {root}`, or publish the dataset again.",
-    )
-    return [CheckOutcome.of("index_matches", [*verdict.violations, invalid], shards=verdict.shards)]
+    found = f"{type(error).__name__}: {error}"
+    invalid = Finding(Code.ARTIFACT_INVALID, str(root), found, case="no_index", root=root)
+    return [CheckOutcome.of("index_matches", [*verdict.findings, invalid], shards=verdict.shards)]
 
 
-def _read_back(root: Path, path: str) -> list[Violation]:
-    found = verify_row_file(root / path)
-    return [finding(each.code, path, found=_told(each), required=each.required, hint=each.hint) for each in found]
-
-
-def _told(violation: Violation) -> str:
-    return f"{violation.field}: {violation.found}" if violation.field else violation.found
+def _read_back(root: Path, path: str) -> list[Finding]:
+    return [finding.placed(source=path) for finding in verify_row_file(root / path)]
 
 
 def _check_rows(
     root: Path, index: DatasetIndex, rows: Sequence[tuple[str, Path]] | None, declared: int
-) -> list[Violation]:
+) -> list[Finding]:
     found = []
     if len(index.rows) != declared:
-        found.append(
-            finding(
-                ViolationCode.COUNT_MISMATCH,
-                "dataset.json",
-                found=f"{declared} rows declared",
-                required=f"the {len(index.rows)} indexed",
-                hint="Publish the dataset again.",
-            )
-        )
+        required = f"the {len(index.rows)} indexed"
+        found.append(Finding(Code.COUNT_MISMATCH, "dataset.json", f"{declared} rows declared", required=required))
     if rows is None:
         return found
     by_id = {row.id: row for row in index.rows}
@@ -128,7 +113,7 @@ def _check_rows(
     for sample_id, source in rows:
         row = by_id.pop(sample_id, None)
         if row is None:
-            found.append(_row_finding(sample_id, "no shard holds it", "its shard", code=ViolationCode.ROW_MISSING))
+            found.append(Finding(Code.ROW_MISSING, Place(sample_id=sample_id), "no shard holds it"))
             continue
         required = shard_name(row.bucket, numbers[row.bucket])
         numbers[row.bucket] += 1
@@ -139,34 +124,23 @@ def _check_rows(
     return found + [_row_finding(sample_id, "the manifest has no such row", "exactly its rows") for sample_id in by_id]
 
 
-def _row_finding(
-    sample_id: str, found: str, required: str, code: ViolationCode = ViolationCode.COUNT_MISMATCH
-) -> Violation:
-    return Violation(
-        code=code,
-        sample_id=sample_id,
-        found=found,
-        required=f"{required}",
-        hint="Publish the dataset again.",
-    )
+def _row_finding(sample_id: str, found: str, required: str) -> Finding:
+    return Finding(Code.COUNT_MISMATCH, Place(sample_id=sample_id), found, required=required)
 
 
-def _check_training(root: Path, place: Path) -> list[Violation]:
+def _check_training(root: Path, place: Path) -> list[Finding]:
     try:
         path = read_training(root / TRAINING_NAME)["training"]["data"]["data_path"]
     except FormatError as error:
-        found, required = str(error), "the section a trainer pastes"
-    else:
-        if path == str(place.resolve()):
-            return []
-        found, required = f"data_path {path}", f"{place.resolve()}, where the dataset lies"
-    hint = f"Run `muvap index rebuild {root}`."
-    return [finding(ViolationCode.INDEX_MOVED, TRAINING_NAME, found=found, required=required, hint=hint)]
+        return [error.finding.placed(source=TRAINING_NAME)]
+    if path == str(place.resolve()):
+        return []
+    return [Finding(Code.INDEX_MOVED, TRAINING_NAME, f"data_path {path}", place=place.resolve(), root=root)]
 
 
-def _only(violations: Iterable[Violation], codes: Sequence[ViolationCode]) -> list[Violation]:
-    return [violation for violation in violations if violation.code in codes]
+def _only(findings: Iterable[Finding], codes: Sequence[Code]) -> list[Finding]:
+    return [finding for finding in findings if finding.code in codes]
 
 
-def _without(violations: Iterable[Violation], codes: Sequence[ViolationCode]) -> list[Violation]:
-    return [violation for violation in violations if violation.code not in codes]
+def _without(findings: Iterable[Finding], codes: Sequence[Code]) -> list[Finding]:
+    return [finding for finding in findings if finding.code not in codes]

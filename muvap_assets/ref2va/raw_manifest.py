@@ -1,6 +1,6 @@
 """Raw manifests as files: JSON (an array, one object, or ``{"data": [...]}``) and JSON Lines, read whole and judged whole.
 
-Every violation of the file is collected; reading stops at none. Standard JSON only: no comments, no NaN, each key once.
+Every finding of the file is collected; reading stops at none. Standard JSON only: no comments, no NaN, each key once.
 A byte order mark and blank lines are passed over and reported.
 """
 
@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
 from muvap_assets.ref2va.contract import DatasetOptions, RawSample
 from muvap_assets.ref2va.findings import Findings
 from muvap_assets.ref2va.raw_rows import DuplicateKeys, id_of, json_object, parse_row, printable
@@ -31,7 +32,7 @@ MAX_ROW_BYTES = 4 << 20
 """A presentation of 65,536 tokens is a tenth of it."""
 
 _DATA = "data"
-_HINT_JSON = "Correct the text; every row is one object of the raw schema."
+_ROWS_RULE = "a list of rows, each an object of the raw schema"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ class RawManifest:
     sha256: str
     samples: tuple[RawSample, ...]
     rows_total: int
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
     @property
     def base(self) -> Path:
@@ -80,19 +81,12 @@ def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
     try:
         content = read_bounded(path)
     except (OSError, ValueError) as error:
-        findings.add(
-            ViolationCode.FILE_UNREADABLE,
-            None,
-            found=f"it cannot be read ({getattr(error, 'strerror', None) or error})",
-            required="a manifest",
-            hint="Check the path; give a large dataset as several manifests.",
-        )
-        return RawManifest(path=path, sha256="", samples=(), rows_total=0, violations=tuple(findings.found))
+        reason = f"cannot be read ({getattr(error, 'strerror', None) or error})"
+        finding = Finding(Code.FILE_UNREADABLE, path, reason, case="large").placed(source=path.name)
+        return RawManifest(path=path, sha256="", samples=(), rows_total=0, findings=(finding,))
     values = list(_values(content, findings))
     if not values:
-        findings.add(
-            ViolationCode.MANIFEST_EMPTY, None, found="no row", required="at least one", hint="Add rows to encode."
-        )
+        findings.add(Code.MANIFEST_EMPTY, None, "no row")
     samples: list[RawSample] = []
     for row, value in values:
         if isinstance(value, _Unreadable):
@@ -106,7 +100,7 @@ def read_raw_manifest(path: Path, options: DatasetOptions) -> RawManifest:
         sha256=hashlib.sha256(content).hexdigest(),
         samples=tuple(samples),
         rows_total=len(values),
-        violations=tuple(sorted(findings.found, key=lambda violation: violation.row or 0)),
+        findings=tuple(sorted(findings.found, key=lambda finding: finding.row or 0)),
     )
 
 
@@ -129,13 +123,7 @@ def _values(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
     """Every row as (number, JSON value), whichever of the forms the file has."""
     if content.startswith(codecs.BOM_UTF8):
         content = content[len(codecs.BOM_UTF8) :]
-        findings.warn(
-            ViolationCode.BYTE_ORDER_MARK,
-            None,
-            found="a UTF-8 byte order mark",
-            required="plain UTF-8",
-            hint="It was passed over; save the file without it.",
-        )
+        findings.add(Code.BYTE_ORDER_MARK, None, "a UTF-8 byte order mark")
     try:
         if len(content) > MAX_DOCUMENT_BYTES:
             raise ValueError(f"over {MAX_DOCUMENT_BYTES >> 20} MiB in one JSON value; write JSON Lines")
@@ -187,13 +175,7 @@ def _lines(content: bytes, findings: Findings) -> Iterator[tuple[int, Any]]:
         text = content[start:stop].strip()
         if not text:
             if start < end:
-                _at(findings, row).warn(
-                    ViolationCode.LINE_IGNORED,
-                    None,
-                    found="a blank line",
-                    required="one object a line",
-                    hint="It was passed over.",
-                )
+                _at(findings, row).add(Code.LINE_IGNORED, None, "a blank line")
             continue
         try:
             yield row, _parse(text.decode("utf-8"))
@@ -210,17 +192,15 @@ def _rows_of(document: Any, findings: Findings) -> Sequence[Any]:
     if not isinstance(document, dict) or _DATA not in document:
         return [document]
     for code, names, found in (
-        (ViolationCode.KEY_UNKNOWN, sorted(set(document) - {_DATA}), "an unknown key"),
-        (ViolationCode.KEY_DUPLICATE, document.repeated if isinstance(document, DuplicateKeys) else (), "given twice"),
+        (Code.KEY_UNKNOWN, sorted(set(document) - {_DATA}), "an unknown key"),
+        (Code.KEY_DUPLICATE, document.repeated if isinstance(document, DuplicateKeys) else (), "given twice"),
     ):
         for name in names:
-            findings.add(code, name, found=found, required=f"{_DATA!r} alone around the rows", hint="Remove it.")
+            findings.add(code, name, found, keys=f"{_DATA!r} alone around the rows")
     rows = document[_DATA]
     if isinstance(rows, list):
         return rows
-    findings.add(
-        ViolationCode.VALUE_INVALID, _DATA, found=type(rows).__name__, required="a list of rows", hint=_HINT_JSON
-    )
+    findings.add(Code.VALUE_INVALID, _DATA, type(rows).__name__, required=_ROWS_RULE)
     return [_Unreadable()]
 
 
@@ -228,8 +208,8 @@ def _parse(text: str) -> Any:
     return json.loads(text, object_pairs_hook=json_object, parse_constant=_NonFinite)
 
 
-def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Violation]:
-    found: list[Violation] = []
+def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Finding]:
+    found: list[Finding] = []
     first: dict[str, int] = {}
     alike: dict[str, str] = {}
     for row, value in values:
@@ -241,39 +221,23 @@ def _duplicate_ids(values: Sequence[tuple[int, Any]], source: str) -> list[Viola
             first[sample_id] = row
             other = alike.setdefault(folded(sample_id), sample_id)
             if other != sample_id:
-                findings.warn(
-                    ViolationCode.SAMPLE_ID_ALIKE,
-                    "id",
-                    found=f"{sample_id!a} differs from {other!a} in row {first[other]} only by case or Unicode form",
-                    required="ids that differ in more",
-                    hint="Accepted as two rows: rename one if they are, drop one if not.",
-                )
+                alike_to = f"{sample_id!a} differs from {other!a} in row {first[other]} only by case or Unicode form"
+                findings.add(Code.SAMPLE_ID_ALIKE, "id", alike_to)
                 found += findings.found
             continue
-        findings.add(
-            ViolationCode.SAMPLE_ID_DUPLICATE,
-            "id",
-            found=f"row {first[sample_id]} has it too",
-            required="an id of its own",
-            hint="Rename one of them.",
-        )
+        findings.add(Code.SAMPLE_ID_DUPLICATE, "id", f"also in row {first[sample_id]}")
         found += findings.found
     return found
 
 
 def _refuse_encoding(findings: Findings, row: int, error: UnicodeDecodeError) -> tuple[int, _Unreadable]:
-    _at(findings, row).add(
-        ViolationCode.ENCODING_INVALID,
-        None,
-        found=f"byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8",
-        required="UTF-8",
-        hint="Save the file as UTF-8.",
-    )
+    found = f"byte 0x{error.object[error.start]:02x} at {error.start} is not UTF-8"
+    _at(findings, row).add(Code.ENCODING_INVALID, None, found)
     return row, _Unreadable()
 
 
 def _refuse_text(findings: Findings, row: int, found: str) -> tuple[int, _Unreadable]:
-    _at(findings, row).add(ViolationCode.ROW_MALFORMED, None, found=found, required="JSON", hint=_HINT_JSON)
+    _at(findings, row).add(Code.ROW_MALFORMED, None, found, case="json")
     return row, _Unreadable()
 
 

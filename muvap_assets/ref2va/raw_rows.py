@@ -15,8 +15,9 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import BACKSLASH_HINT, Violation, ViolationCode
-from muvap_assets.media.sound_files import STREAM_RULE, stream_name
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
+from muvap_assets.media.sound_files import MAX_RATE_HZ, stream_name
 from muvap_assets.options import options_of
 from muvap_assets.ref2va.contract import (
     CANVAS_RULE,
@@ -48,7 +49,6 @@ OPTIONAL_TARGET_KEYS = ("audio_stream",)
 GEOMETRY_KEYS = tuple(GEOMETRY_RULES)
 MAX_ID_LENGTH = 200
 _DEFAULTS = {option.name: option.default for option in options_of(DatasetOptions)}
-MAX_RATE_HZ = 768_000
 
 
 _NUMBER_TEXT = re.compile(r"\d{1,9}(\.\d{1,9}|/\d{1,9})?", re.ASCII)
@@ -73,7 +73,7 @@ def json_object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
 
 def parse_row(
     value: Any, *, row: int, base: Path, options: DatasetOptions, source: str
-) -> tuple[RawSample | None, list[Violation]]:
+) -> tuple[RawSample | None, list[Finding]]:
     """One manifest row.
 
     Args:
@@ -84,7 +84,7 @@ def parse_row(
         source: the manifest's name, for messages.
 
     Returns:
-        The sample, its paths as written but relative to ``base`` where they lead into it, or ``None``; and every violation found.
+        The sample, its paths as written but relative to ``base`` where they lead into it, or ``None``; and every finding found.
     """
     identity = id_of(value)
     findings = Findings(source, row, printable(identity) if identity else None)
@@ -127,9 +127,7 @@ class _Reader:
         self.base_as_written = Path(os.path.normpath(base.absolute()))
 
     def wrong(self, where: str | None, value: Any, required: str) -> None:
-        self.findings.add(
-            ViolationCode.VALUE_INVALID, where, found=shown(value), required=required, hint="Correct the value."
-        )
+        self.findings.add(Code.VALUE_INVALID, where, shown(value), required=required)
 
     def given(
         self, value: Any, where: str | None, keys: Sequence[str], optional: Sequence[str]
@@ -141,36 +139,15 @@ class _Reader:
         given = {key: item for key, item in value.items() if item is not None}
         missing = [key for key in keys if key not in given and key not in optional]
         prefix = f"{where}." if where else ""
-        for code, names, found, hint in (
-            (
-                ViolationCode.KEY_DUPLICATE,
-                value.repeated if isinstance(value, DuplicateKeys) else (),
-                "the key is given twice",
-                "Keep one of them.",
-            ),
-            (
-                ViolationCode.KEY_UNKNOWN,
-                sorted(set(given) - set(keys)),
-                "an unknown key",
-                "Remove or rename it.",
-            ),
-            (
-                ViolationCode.KEY_MISSING,
-                [key for key in missing if key not in value],
-                "the key is missing",
-                "Add it.",
-            ),
-            (
-                ViolationCode.KEY_MISSING,
-                [key for key in missing if key in value],
-                "null, which counts as not given",
-                "Give it a value.",
-            ),
+        repeated = value.repeated if isinstance(value, DuplicateKeys) else ()
+        for code, names, found in (
+            (Code.KEY_DUPLICATE, repeated, "the key is given twice"),
+            (Code.KEY_UNKNOWN, sorted(set(given) - set(keys)), "an unknown key"),
+            (Code.KEY_MISSING, [key for key in missing if key not in value], "the key is missing"),
+            (Code.KEY_MISSING, [key for key in missing if key in value], "null, which counts as not given"),
         ):
             for name in names:
-                self.findings.add(
-                    code, f"{prefix}{printable(name)}", found=found, required=f"keys {', '.join(keys)}", hint=hint
-                )
+                self.findings.add(code, f"{prefix}{printable(name)}", found, keys=", ".join(keys))
         return given
 
     def check_schema(self, value: Mapping[str, Any]) -> None:
@@ -178,13 +155,9 @@ class _Reader:
         if version == RAW_SCHEMA:
             return
         encoded = version in (SFT_SCHEMA, PACKED_SCHEMA)
-        self.findings.add(
-            ViolationCode.SCHEMA_INVALID,
-            "schema_version",
-            found=shown(version) + (", which names already encoded rows" if encoded else ""),
-            required=repr(RAW_SCHEMA),
-            hint="Encoded rows cannot be encoded again; give the raw manifest." if encoded else "Correct the name.",
-        )
+        found = shown(version) + (", which names already encoded rows" if encoded else "")
+        case = "encoded" if encoded else ""
+        self.findings.add(Code.SCHEMA_INVALID, "schema_version", found, case=case, schema=RAW_SCHEMA)
 
     def sample_id(self, value: Mapping[str, Any]) -> str | None:
         sample_id = id_of(value)
@@ -192,13 +165,7 @@ class _Reader:
             return None
         if sample_id is not None and _is_id(sample_id):
             return sample_id
-        self.findings.add(
-            ViolationCode.SAMPLE_ID_INVALID,
-            "id",
-            found=shown(value["id"]),
-            required=f"1 to {MAX_ID_LENGTH} printable characters",
-            hint="Rename the row.",
-        )
+        self.findings.add(Code.SAMPLE_ID_INVALID, "id", shown(value["id"]), longest=MAX_ID_LENGTH)
         return None
 
     def caption(self, value: Mapping[str, Any]) -> str | None:
@@ -226,7 +193,7 @@ class _Reader:
         is_number = isinstance(given, int) and not isinstance(given, bool)
         name = stream_name(str(given)) if is_number or isinstance(given, str) else None
         if name is None:
-            self.wrong(f"{where}.audio_stream", given, STREAM_RULE)
+            self.wrong(f"{where}.audio_stream", given, Code.AUDIO_STREAM.required)
         return name
 
     def references(self, value: Mapping[str, Any]) -> tuple[Reference, ...]:
@@ -251,21 +218,11 @@ class _Reader:
             limit = getattr(self.options, name)
             source = "MiniMaxH3Ref2VASetupStep" if limit == _DEFAULTS[name] else name
             if count > limit:
-                self.findings.add(
-                    ViolationCode.REFERENCE_COUNT,
-                    "references",
-                    found=f"{count} {what} references".replace("  ", " "),
-                    required=f"at most {limit} ({source})",
-                    hint="Remove some.",
-                )
+                found = f"{count} {what} references".replace("  ", " ")
+                self.findings.add(Code.REFERENCE_COUNT, "references", found, limit=limit, source_of_limit=source)
         if len(kinds) == total and not any(ReferenceKind(kind).has_visual for kind in kinds):
-            self.findings.add(
-                ViolationCode.REFERENCE_VISUAL_MISSING,
-                "references",
-                found="only audio references" if kinds else "no reference",
-                required="at least one image or video reference",
-                hint="Add one, or drop the row.",
-            )
+            found = "only audio references" if kinds else "no reference"
+            self.findings.add(Code.REFERENCE_VISUAL_MISSING, "references", found)
 
     def _reference(self, entry: Any, where: str) -> Reference | None:
         kinds = ", ".join(ReferenceKind)
@@ -302,22 +259,13 @@ class _Reader:
             return None
         return rate
 
-    def _refuse_path(self, place: str, found: str) -> None:
-        self.findings.add(
-            ViolationCode.PATH_INVALID,
-            place,
-            found=found,
-            required="a path relative to the manifest",
-            hint="Correct it.",
-        )
-
     def path(self, entry: Mapping[str, Any], name: str, where: str) -> Path | None:
         """A path relative to the manifest, after checking that it stays in its folder and that the file is there."""
         if name not in entry:
             return None
         given, place = entry[name], f"{where}.{name}"
         if not isinstance(given, str) or not given.strip() or "\0" in given:
-            self._refuse_path(place, shown(given))
+            self.findings.add(Code.PATH_INVALID, place, shown(given))
             return None
         path = Path(given.strip())
         try:
@@ -327,24 +275,14 @@ class _Reader:
         # A name too long, a loop of links, a folder closed to us, a lone surrogate.
         except (OSError, RuntimeError, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            self._refuse_path(place, f"{shown(given)} cannot be looked up ({reason})")
+            self.findings.add(Code.PATH_INVALID, place, f"{shown(given)} cannot be looked up ({reason})")
             return None
         if not self.options.allow_outside and not resolved.is_relative_to(self.base):
-            self.findings.add(
-                ViolationCode.PATH_OUTSIDE,
-                place,
-                found=f"{shown(given)} leads out of the manifest's folder",
-                required="a path inside it",
-                hint="Move the file, or set allow_outside.",
-            )
+            finding = Finding(Code.PATH_OUTSIDE, resolved, "it leads out of the manifest's folder")
+            self.findings.add_file(finding, place, given)
         elif not is_file:
-            self.findings.add(
-                ViolationCode.MEDIA_MISSING,
-                place,
-                found=f"{shown(given)} is {'no file' if exists else 'not there'}",
-                required="an existing file, relative to the manifest",
-                hint=BACKSLASH_HINT if "\\" in given else "Correct the path. Was the folder moved?",
-            )
+            finding = Finding(Code.MEDIA_MISSING, resolved, "no file" if exists else "nothing is there")
+            self.findings.add_file(finding, place, given)
         return relative
 
     def _relative(self, path: Path, resolved: Path) -> Path:
@@ -370,22 +308,13 @@ class _Reader:
         if not given:
             return None
         if self.options.format is Format.SFT:
-            self.findings.add(
-                ViolationCode.GEOMETRY_REFUSED,
-                place,
-                found=shown(given),
-                required="none: the sft format keeps each clip's own geometry",
-                hint="Remove it, or use the packed format.",
-            )
+            self.findings.add(Code.GEOMETRY_REFUSED, place, shown(given))
             return None
         width, height, num_frames = (self._lattice(given, name) for name in GEOMETRY_KEYS)
         if width is not None and height is not None and width * height > MAX_CANVAS_PIXELS:
-            self._off_lattice(place, f"{shown(width)}x{shown(height)}", CANVAS_RULE, "Choose a smaller one.")
+            self.findings.add(Code.GEOMETRY_INVALID, place, f"{shown(width)}x{shown(height)}", required=CANVAS_RULE)
             return None
         return None if width is None or height is None or num_frames is None else Geometry(width, height, num_frames)
-
-    def _off_lattice(self, place: str, found: str, required: str, hint: str) -> None:
-        self.findings.add(ViolationCode.GEOMETRY_INVALID, place, found=found, required=required, hint=hint)
 
     def _lattice(self, given: Mapping[str, Any], name: str) -> int | None:
         number, place = given.get(name, getattr(self.options, name)), f"target_geometry.{name}"
@@ -393,7 +322,7 @@ class _Reader:
             self.wrong(place, number, "a whole number")
             return None
         if required := GEOMETRY_RULES[name](number):
-            self._off_lattice(place, shown(number), required, "Choose one; none is snapped.")
+            self.findings.add(Code.GEOMETRY_INVALID, place, shown(number), required=required)
             return None
         return number
 

@@ -26,8 +26,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from muvap_assets.codes import Code
 from muvap_assets.columns import plain_schema
-from muvap_assets.errors import EncodeError, FormatError, ViolationCode
+from muvap_assets.errors import FormatError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, MAX_CELL_BYTES, Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, RECORD_TABLES, REFERENCE_TYPE, VISUAL_ROWS, tensor_columns
@@ -87,18 +89,13 @@ def to_row(record: Record) -> dict[str, Any]:
     """The columns of one row.
 
     Raises:
-        EncodeError: a tensor does not fit one Arrow cell.
+        ValidationError: a tensor does not fit one Arrow cell.
     """
     row: dict[str, Any] = {"id": record.id, "schema_version": record.format.schema_id}
     for name, values in record.tensors.items():
         if values.size * 4 > MAX_CELL_BYTES:
-            raise EncodeError(
-                ViolationCode.CELL_TOO_LARGE,
-                f"row {record.id}: {name}",
-                found=f"{values.size * 4:,} bytes",
-                required=f"at most {MAX_CELL_BYTES:,} in one Arrow cell",
-                hint="Lower max_presentation_tokens, or give the row fewer references or frames.",
-            )
+            place, found = Place(sample_id=record.id, field=name), f"{values.size * 4:,} bytes"
+            raise ValidationError(Finding(Code.CELL_TOO_LARGE, place, found, limit=MAX_CELL_BYTES))
         row |= tensor_cells(name, values)
     row["text_token_tags"] = record.text_token_tags.tolist()
     row["references"] = [
@@ -128,16 +125,11 @@ def from_row(row: Mapping[str, Any]) -> Record:
         ConfigError: the geometry is off the lattice.
     """
     if missing := sorted(name for name, value in row.items() if _holds_null(value)):
-        raise FormatError(
-            f"row {row.get('id')}: null in {', '.join(missing)}, required is a value. Encode the row again."
-        )
+        raise FormatError(Finding(Code.SCHEMA_MISMATCH, _place(row), f"null in {', '.join(missing)}", case="null"))
     formats = {format.schema_id: format for format in Format}
     format = formats.get(row["schema_version"])
     if format is None:
-        raise FormatError(
-            f"row {row.get('id')}: schema_version is {row['schema_version']!r}, required is one of {sorted(formats)}. "
-            "Read it with the reader of its own format."
-        )
+        raise FormatError(Finding(Code.SCHEMA_MISMATCH, _place(row), f"schema_version {row['schema_version']!r}"))
     return Record(
         id=row["id"],
         format=format,
@@ -153,6 +145,10 @@ def from_row(row: Mapping[str, Any]) -> Record:
         caption=row["caption"],
         geometry=Geometry(row["width"], row["height"], row["num_frames"]),
     )
+
+
+def _place(row: Mapping[str, Any], field: str | None = None) -> Place:
+    return Place(sample_id=str(row.get("id")), field=field)
 
 
 def _holds_null(cell: Any) -> bool:
@@ -195,10 +191,8 @@ def tensor_of(row: Mapping[str, Any], name: str) -> npt.NDArray[np.float32]:
     required = math.prod(sides) * np.dtype(codes[dtype]).itemsize
     if data is None or len(sides) != len(shape) or len(data) != required:
         size = "no" if data is None else len(data)
-        raise FormatError(
-            f"row {row.get('id')}: {name} holds {size} bytes, required are {required} for {dtype} {list(shape)}. "
-            "Encode the row again."
-        )
+        needed = f"{required} for {dtype} {list(shape)}"
+        raise FormatError(Finding(Code.TENSOR_SHAPE, _place(row, name), f"{size} bytes", required=needed))
     stored = np.frombuffer(data, codes[dtype]).reshape(shape)
     if dtype == "bfloat16":
         return (stored.astype("<u4") << 16).view("<f4").astype(np.float32, copy=False)
@@ -206,7 +200,7 @@ def tensor_of(row: Mapping[str, Any], name: str) -> npt.NDArray[np.float32]:
 
 
 def _unknown_dtype(name: str, dtype: Any) -> FormatError:
-    return FormatError(f"{name}: dtype is {dtype!r}, required is float32, float16 or bfloat16. Encode the row again.")
+    return FormatError(Finding(Code.SCHEMA_MISMATCH, Place(field=name), f"dtype {dtype!r}", case="dtype"))
 
 
 def tensor_digest(values: npt.NDArray[Any]) -> str:
@@ -241,7 +235,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
         provenance: plain JSON values for the file's metadata; no clock, host or path.
 
     Raises:
-        EncodeError: a tensor does not fit one Arrow cell.
+        ValidationError: a tensor does not fit one Arrow cell.
         FormatError: no record, or records of both formats.
     """
     rows: list[dict[str, Any]] = []
@@ -253,7 +247,8 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
         for record in records:
             formats.add(record.format)
             if len(formats) > 1:
-                raise FormatError(f"{path.name}: records of both formats, required is one. Write two shards.")
+                first = min(formats - {record.format}).schema_id
+                raise FormatError(Finding(Code.SCHEMAS_MIXED, path, "records of both formats", schema=first))
             schema = SCHEMAS[record.format]
             if writer is None:
                 writer = pq.ParquetWriter(
@@ -264,7 +259,7 @@ def write_shard(path: Path, records: Iterable[Record], provenance: Mapping[str, 
             digests.append(record_digests(record))
             summaries.append(row_summary(record))
         if writer is None:
-            raise FormatError(f"{path.name}: no record, required is at least one. Write no shard for none.")
+            raise FormatError(Finding(Code.COUNT_MISMATCH, path, "no record", case="groups"))
         # Metadata is written with the footer, when every digest is known.
         writer.add_key_value_metadata(
             {
@@ -316,7 +311,7 @@ def read_row(shard: pq.ParquetFile, index: int, path: Path, columns: Sequence[st
     Raises:
         FormatError: it does not decode, would take far more memory than the file has bytes, or holds another count of rows.
     """
-    with reading(path, "one whole row a row group", "Encode it again."):
+    with reading(path):
         declared = shard.metadata.row_group(index).total_byte_size
         if declared > max(_SMALL_ROW_BYTES, _MAX_RATIO * path.stat().st_size):
             raise ValueError(f"row group {index} says it unpacks to {declared:,} bytes")
@@ -335,16 +330,11 @@ def open_shard(path: Path) -> pq.ParquetFile:
     try:
         shard = pq.ParquetFile(path)
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8
-        raise FormatError(
-            f"{path}: not readable as Parquet ({error}), required is a complete shard. Encode it again."
-        ) from error
+        raise FormatError(Finding(Code.SCHEMA_MISMATCH, path, f"not readable as Parquet ({error})")) from error
     declared = (shard.schema_arrow.metadata or {}).get(SCHEMA_KEY, b"").decode(errors="replace")
     for format, schema in SCHEMAS.items():
         if declared == format.schema_id and shard.schema_arrow.equals(schema):
             return shard
     shard.close()
-    known = sorted(format.schema_id for format in Format)
-    raise FormatError(
-        f"{path}: schema id {declared!r} with {len(shard.schema_arrow)} columns, required is the exact schema of one of "
-        f"{known}. Read it with the reader of its own format."
-    )
+    found = f"schema id {declared!r} with {len(shard.schema_arrow)} columns"
+    raise FormatError(Finding(Code.SCHEMA_MISMATCH, path, found))

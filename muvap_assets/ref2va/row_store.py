@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import Violation
+from muvap_assets.findings import Finding
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder import EncoderFingerprint, RowInput, Stage, Tensors, json_digest
@@ -137,10 +137,7 @@ class RowStore:
         if not self.has_part(stage, key):
             return None
         path = self._part_path(stage, key)
-        with (
-            reading(path, "a part as this version writes it", "Remove it; the next run makes it again."),
-            path.open("rb") as stream,
-        ):
+        with reading(path, "part"), path.open("rb") as stream:
             names, _ = _header(stream)
             return {name: np.lib.format.read_array(stream, allow_pickle=False) for name in names}
 
@@ -149,10 +146,7 @@ class RowStore:
         path = self._part_path(stage, key)
         if not path.is_file():
             return UNKNOWN_DEVICE
-        with (
-            reading(path, "a part as this version writes it", "Remove it; the next run makes it again."),
-            path.open("rb") as stream,
-        ):
+        with reading(path, "part"), path.open("rb") as stream:
             return _header(stream)[1]
 
     def write_part(self, stage: Stage, key: str, tensors: Tensors, device: str) -> None:
@@ -173,8 +167,8 @@ class RowStore:
         return row_file(self.root, key)
 
     def write_row(
-        self, key: str, write: Callable[[Path], Any], verify: Callable[[Path], list[Violation]]
-    ) -> list[Violation]:
+        self, key: str, write: Callable[[Path], Any], verify: Callable[[Path], list[Finding]]
+    ) -> list[Finding]:
         """Write a row, read it back, and let it stand only if nothing is wrong with it; returns what is.
 
         Args:
@@ -202,7 +196,7 @@ class RowStore:
 class _Rejected(Exception):
     """A row was read back, and this is wrong with it."""
 
-    def __init__(self, found: list[Violation]) -> None:
+    def __init__(self, found: list[Finding]) -> None:
         super().__init__()
         self.found = found
 

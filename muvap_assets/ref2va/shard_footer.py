@@ -15,14 +15,16 @@ import functools
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding
 from muvap_assets.ref2va.records import SCHEMA_KEY, SUMMARIES_KEY
-from muvap_assets.ref2va.shard_tree import DatasetError
 
 TAIL_BYTES = 16 * 1024  # holds the footer of nearly every one-row shard; a longer one costs a second read
 _MAGIC, _ENDING_BYTES, _STRING = b"PAR1", 8, b"\x18"
@@ -40,7 +42,7 @@ def read_footer(descriptor: int, size: int, path: str) -> Footer:
     """The footer of an open shard of ``size`` bytes; ``path`` is for messages.
 
     Raises:
-        DatasetError: the file is cut short, no Parquet file, or none this package wrote.
+        FormatError: the file is cut short, no Parquet file, or none this package wrote.
     """
     wanted = min(size, TAIL_BYTES)
     return parse_footer(os.pread(descriptor, wanted, size - wanted), descriptor, size, path)
@@ -104,11 +106,5 @@ def _decoded(footer: bytes, path: str) -> dict[bytes, bytes]:
         raise _unreadable(path, f"its Parquet footer cannot be decoded ({error})") from error
 
 
-def _unreadable(path: str, found: str) -> DatasetError:
-    return DatasetError(
-        ViolationCode.SHARD_UNREADABLE,
-        path,
-        found=found,
-        required="a whole shard of this package",
-        hint="Restore it from its source, publish the dataset again, or move it out.",
-    )
+def _unreadable(path: str, found: str) -> FormatError:
+    return FormatError(Finding(Code.SHARD_UNREADABLE, Path(path), found))

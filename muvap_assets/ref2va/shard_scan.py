@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, FormatError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.index_rows import FORMATS, DatasetIndex, IndexedRow, indexed_row
 from muvap_assets.ref2va.shard_footer import parse_footer, read_footer
-from muvap_assets.ref2va.shard_tree import DatasetError, check_root, finding, read_tree
+from muvap_assets.ref2va.shard_tree import check_root, read_tree
 from muvap_assets.threads import thread_pool
 
 Watch = Callable[[int, int, str], None]  # done, total, current item
@@ -41,42 +43,28 @@ def scan_shards(
         ValidationError: with everything that is wrong with the folder or a shard.
     """
     tree = read_tree(root)
-    violations = [*check_root((place or root).resolve()), *tree.violations]
+    findings = [*check_root((place or root).resolve()), *tree.findings]
     if not tree.shards:
-        violations.append(
-            finding(
-                ViolationCode.SHARD_MISSING,
-                str(root),
-                found="no shard",
-                required="at least one bucket=<W>x<H>-<N>f/data_<8 digits>.parquet",
-                hint="Is this the dataset's root? Publish the dataset first.",
-            )
-        )
+        findings.append(Finding(Code.SHARD_MISSING, str(root), "no shard", case="none"))
     results = each_path(lambda path: read_shard_row(root, path), tree.shards, workers, watch)
-    read = [result for result in results if not isinstance(result, Violation)]
-    violations += [result for result in results if isinstance(result, Violation)]
-    violations += [*_mixed_schemas(read), *_double_ids(row for row, _ in read)]
-    if violations:
-        raise ValidationError(f"dataset {root}", violations)
+    read = [result for result in results if not isinstance(result, Finding)]
+    findings += [result for result in results if isinstance(result, Finding)]
+    findings += [*_mixed_schemas(read), *_double_ids(row for row, _ in read)]
+    if findings:
+        raise ValidationError(findings, f"dataset {root}")
     return DatasetIndex(format=read[0][1], rows=tuple(row for row, _ in read))
 
 
-def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Violation:
+def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Finding:
     """The index's row of the shard at ``path`` below ``root``, which must lie in the bucket of its latents' shape."""
     result = index_file(f"{root}/{path}", path)
     bucket = path.partition("/")[0]
-    if isinstance(result, Violation) or result[0].bucket == bucket:
+    if isinstance(result, Finding) or result[0].bucket == bucket:
         return result
-    return finding(
-        ViolationCode.BUCKET_MISMATCH,
-        path,
-        found=f"latents written for {result[0].bucket}",
-        required="the shape its folder names, for the trainer schedules by it",
-        hint="Publish the dataset again; do not move shards between buckets.",
-    )
+    return Finding(Code.BUCKET_MISMATCH, path, f"latents written for {result[0].bucket}")
 
 
-def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Violation:
+def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Finding:
     """The index's row of one file, under the name ``path``: one open, and one pass over its bytes for the digest."""
     try:
         descriptor = os.open(file, os.O_RDONLY)
@@ -94,27 +82,18 @@ def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Viola
             os.close(descriptor)
         format = FORMATS.get(footer.schema_id)
         if format is None or len(footer.summaries) != 1:
-            return _unreadable(path, f"{len(footer.summaries)} rows of schema {footer.schema_id!r}")
+            found = f"{len(footer.summaries)} rows of schema {footer.schema_id!r}"
+            return Finding(Code.SHARD_UNREADABLE, path, found)
         return indexed_row(path, size, digest, format, footer.summaries[0]), format
-    except DatasetError as error:
-        return error.violation(path)
+    except FormatError as error:
+        return error.finding.placed(source=path)
     except OSError as error:
-        return _unreadable(path, f"it cannot be read ({error.strerror})")
+        return Finding(Code.SHARD_UNREADABLE, path, f"it cannot be read ({error.strerror})")
     except (ConfigError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        return _unreadable(path, f"a row summary that does not parse ({error!r})")
+        return Finding(Code.SHARD_UNREADABLE, path, f"a row summary that does not parse ({error!r})")
 
 
-def _unreadable(path: str, found: str) -> Violation:
-    return finding(
-        ViolationCode.SHARD_UNREADABLE,
-        path,
-        found=found,
-        required=f"a whole shard of one row of {' or '.join(FORMATS)}",
-        hint="Restore it, or publish the dataset again.",
-    )
-
-
-def _mixed_schemas(read: Iterable[tuple[IndexedRow, Format]]) -> list[Violation]:
+def _mixed_schemas(read: Iterable[tuple[IndexedRow, Format]]) -> list[Finding]:
     first: dict[Format, str] = {}
     counts: dict[Format, int] = {}
     for row, format in read:
@@ -126,31 +105,19 @@ def _mixed_schemas(read: Iterable[tuple[IndexedRow, Format]]) -> list[Violation]
     return [mixture(first[rare], counts, next(format for format in counts if format is not rare))]
 
 
-def mixture(path: str, counts: Mapping[Format, int], format: Format) -> Violation:
-    return finding(
-        ViolationCode.SCHEMAS_MIXED,
-        path,
-        found=", ".join(f"{count} shard(s) of {each.schema_id}" for each, count in counts.items()),
-        required=f"one schema, here {format.schema_id}; mixed, already noised references would be noised again",
-        hint="Publish the two formats as two datasets.",
-    )
+def mixture(path: str, counts: Mapping[Format, int], format: Format) -> Finding:
+    """The finding that the shard at ``path`` is of another format than its dataset, with how many there are of each."""
+    found = ", ".join(f"{count} shard(s) of {each.schema_id}" for each, count in counts.items())
+    return Finding(Code.SCHEMAS_MIXED, path, found, schema=format.schema_id)
 
 
-def _double_ids(rows: Iterable[IndexedRow]) -> list[Violation]:
+def _double_ids(rows: Iterable[IndexedRow]) -> list[Finding]:
     seen: dict[str, str] = {}
     found = []
     for row in rows:
         if (other := seen.setdefault(row.id, row.path)) != row.path:
-            found.append(
-                Violation(
-                    code=ViolationCode.SAMPLE_ID_DUPLICATE,
-                    source=row.path,
-                    sample_id=row.id,
-                    found=f"{other} holds that row too",
-                    required="each row once",
-                    hint="Remove the surplus shard, or publish the dataset again.",
-                )
-            )
+            place = Place(row.path, sample_id=row.id)
+            found.append(Finding(Code.SAMPLE_ID_DUPLICATE, place, f"{other} holds that row too", case="shard"))
     return found
 
 

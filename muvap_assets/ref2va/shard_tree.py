@@ -16,22 +16,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from muvap_assets.errors import FormatError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
 from muvap_assets.ref2va.geometry import BUCKET_PATTERN
 
 SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet", re.ASCII)
-
-
-class DatasetError(FormatError):
-    """A file of a dataset is not what it must be; the parts of its message are kept, so that it can become a finding."""
-
-    def __init__(self, code: ViolationCode, where: str, *, found: str, required: str, hint: str) -> None:
-        super().__init__(f"{where}: {found}; required: {required}. {hint}")
-        self.code, self.found, self.required, self.hint = code, found, required, hint
-
-    def violation(self, source: str) -> Violation:
-        """The same finding about the file ``source``."""
-        return finding(self.code, source, found=self.found, required=self.required, hint=self.hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +28,7 @@ class ShardTree:
     """The shards below a root as relative paths with ``/``, sorted, and what is wrong with the folder."""
 
     shards: tuple[str, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 def shard_name(bucket: str, number: int) -> str:
@@ -52,65 +41,40 @@ def shard_number(path: str) -> int:
     return int(path[-len("00000000.parquet") : -len(".parquet")])
 
 
-def check_root(root: Path) -> list[Violation]:
+def check_root(root: Path) -> list[Finding]:
     """What keeps the absolute path of a dataset from being used by the training side."""
     where = str(root)
     found = [
-        finding(
-            ViolationCode.ROOT_UNUSABLE,
-            where,
-            found=f"{character!r} in its path",
-            required="a path without ',' and ':', at which the trainer splits its list of datasets",
-            hint="Move the dataset.",
-        )
+        Finding(Code.ROOT_UNUSABLE, where, f"{character!r} in its path", case="characters")
         for character in ",:"
         if character in where
     ]
     parts = [part for part in root.parts if part.startswith("bucket=")]
     if parts:
-        found.append(
-            finding(
-                ViolationCode.ROOT_UNUSABLE,
-                where,
-                found=f"the folder {parts[0]!r} in its path, above the buckets' own",
-                required="exactly one bucket= part in a shard's absolute path",
-                hint="Move the dataset out of that folder.",
-            )
-        )
+        above = f"the folder {parts[0]!r} in its path, above the buckets' own"
+        found.append(Finding(Code.ROOT_UNUSABLE, where, above, case="bucket"))
     return found
 
 
 def read_tree(root: Path) -> ShardTree:
-    """List the shards below ``root``; whatever a reader would mistake for one is a violation.
+    """List the shards below ``root``; whatever a reader would mistake for one is a finding.
 
     Raises:
         OSError: the folder cannot be listed.
     """
     shards: list[str] = []
-    violations: list[Violation] = []
+    findings: list[Finding] = []
     real = root.resolve()
     for path, is_link in _files(root, ""):
         if is_link:
-            violations.append(_link(path, root / path, real))
+            findings.append(_link(path, root / path, real))
         elif SHARD_PATTERN.fullmatch(path):
             shards.append(path)
         elif path.endswith(".parquet"):
-            violations.append(
-                finding(
-                    ViolationCode.SHARD_STRAY,
-                    path,
-                    found="a Parquet file that is no shard of this dataset",
-                    required="only bucket=<W>x<H>-<N>f/data_<8 digits>.parquet, for every *.parquet is swept in",
-                    hint="Move it out of the dataset.",
-                )
-            )
+            found = "a Parquet file that is no shard of this dataset"
+            findings.append(Finding(Code.SHARD_STRAY, path, found, case="foreign"))
     shards.sort()
-    return ShardTree(tuple(shards), tuple([*violations, *_gaps(shards)]))
-
-
-def finding(code: ViolationCode, source: str, *, found: str, required: str, hint: str) -> Violation:
-    """A finding about one file of a dataset."""
-    return Violation(code=code, source=source, found=found, required=required, hint=hint)
+    return ShardTree(tuple(shards), tuple([*findings, *_gaps(shards)]))
 
 
 def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
@@ -122,19 +86,13 @@ def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
                 yield prefix + entry.name, entry.is_symlink()
 
 
-def _link(path: str, full: Path, root: Path) -> Violation:
+def _link(path: str, full: Path, root: Path) -> Finding:
     target = full.resolve()
     place = "inside" if target.is_relative_to(root) else "outside"
-    return finding(
-        ViolationCode.LINK_FOUND,
-        path,
-        found=f"a symbolic link to a place {place} the dataset",
-        required="plain files: the trainer follows links, and drops an index that leads outside its root",
-        hint="Replace it by the file itself, or remove it.",
-    )
+    return Finding(Code.LINK_FOUND, path, f"a symbolic link to a place {place} the dataset")
 
 
-def _gaps(shards: list[str]) -> list[Violation]:
+def _gaps(shards: list[str]) -> list[Finding]:
     numbers: dict[str, list[int]] = defaultdict(list)
     for path in shards:
         numbers[path.partition("/")[0]].append(shard_number(path))
@@ -142,13 +100,6 @@ def _gaps(shards: list[str]) -> list[Violation]:
     for bucket, have in numbers.items():
         missing = sorted(set(range(max(have) + 1)) - set(have))
         if missing:
-            found.append(
-                finding(
-                    ViolationCode.SHARD_MISSING,
-                    bucket,
-                    found=f"no {', '.join(f'data_{number:08d}' for number in missing[:5])} ({len(missing)} missing)",
-                    required=f"{max(have) + 1} shards numbered from zero",
-                    hint="Was the dataset copied whole? Copy it again, or publish it again.",
-                )
-            )
+            gap = f"no {', '.join(f'data_{number:08d}' for number in missing[:5])} ({len(missing)} missing)"
+            found.append(Finding(Code.SHARD_MISSING, bucket, gap, case="gap", count=max(have) + 1))
     return found

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
+from muvap_assets.codes import Code
 from muvap_assets.columns import INT, TEXT, Column
-from muvap_assets.errors import Violation, ViolationCode
-from muvap_assets.publish import CheckOutcome, read_violations, write_json
+from muvap_assets.findings import Finding, Place
+from muvap_assets.publish import CheckOutcome, read_findings, write_json
 from muvap_assets.readback import reading
 from muvap_assets.ref2va.contract import RawSample
 from muvap_assets.ref2va.decode_check import DECODE_CHECK, verify_decoded
 from muvap_assets.ref2va.encode import EncodedRow
 from muvap_assets.ref2va.geometry import bucket_name
-from muvap_assets.ref2va.manifest_files import VIOLATIONS_NAME
+from muvap_assets.ref2va.manifest_files import FINDINGS_NAME
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
 from muvap_assets.storage.digests import file_sha256
@@ -35,10 +36,10 @@ ENCODE_CHECKS = (
     DECODE_CHECK,
 )
 _SUBJECTS = {
-    "target_shapes": {ViolationCode.TENSOR_SHAPE},
-    "reference_rows": {ViolationCode.REFERENCE_ROWS_MISMATCH},
-    "text_tags": {ViolationCode.TAGS_INVALID},
-    "tensors_finite": {ViolationCode.TENSOR_NON_FINITE},
+    "target_shapes": {Code.TENSOR_SHAPE},
+    "reference_rows": {Code.REFERENCE_ROWS_MISMATCH},
+    "text_tags": {Code.TAGS_INVALID},
+    "tensors_finite": {Code.TENSOR_NON_FINITE},
 }
 
 
@@ -90,31 +91,31 @@ def read_rows(folder: Path) -> list[StandingRow]:
     Raises:
         FormatError: the file is missing or damaged.
     """
-    with reading(folder / ROWS_FILE, "the rows of a part", "Materialize ref2va/encoded_latents again."):
+    with reading(folder / ROWS_FILE):
         return [StandingRow(**record) for record in json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))]
 
 
 def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) -> list[CheckOutcome]:
     """Every check of one part: each row of the manifest stands, and is read back from the store in full."""
     rows = read_rows(folder)
-    violations = list(read_violations(folder / VIOLATIONS_NAME))
+    findings = list(read_findings(folder / FINDINGS_NAME))
     standing = {row.id for row in rows}
-    named = {violation.sample_id for violation in violations}
+    named = {finding.sample_id for finding in findings}
     missing = [
-        _finding(sample.id, sample.row, ViolationCode.ROW_MISSING, "not encoded", "every row of the part")
+        Finding(Code.ROW_MISSING, Place(row=sample.row, sample_id=sample.id), "not encoded")
         for sample in samples
         if sample.id not in standing and sample.id not in named
     ]
     found = list(_read_back(rows, store))
     for name, codes in _SUBJECTS.items():
-        found.extend((name, violation) for violation in violations if violation.code in codes)
+        found.extend((name, finding) for finding in findings if finding.code in codes)
 
-    def of(name: str) -> list[Violation]:
-        return [violation for check, violation in found if check == name]
+    def of(name: str) -> list[Finding]:
+        return [finding for check, finding in found if check == name]
 
     tokens = sum(row.text_tokens for row in rows)
     return [
-        CheckOutcome.of("rows_encoded", [*missing, *violations], rows=len(rows), rows_expected=len(samples)),
+        CheckOutcome.of("rows_encoded", [*missing, *findings], rows=len(rows), rows_expected=len(samples)),
         CheckOutcome.of(
             "target_shapes", of("target_shapes"), rows=len(rows), buckets=len({row.bucket for row in rows})
         ),
@@ -131,25 +132,16 @@ def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) 
     ]
 
 
-def _read_back(rows: Iterable[StandingRow], store: RowStore) -> Iterable[tuple[str, Violation]]:
+def _read_back(rows: Iterable[StandingRow], store: RowStore) -> Iterable[tuple[str, Finding]]:
     """Findings about the rows' files, each with the check it belongs to."""
     for row in rows:
         path = store.row_path(row.key)
         digest = file_sha256(path) if path.is_file() else "nothing"
         if digest != row.sha256:
-            found, required = f"its file's digest is {digest[:12]}", row.sha256[:12]
-            yield "round_trip", _finding(row.id, row.row, ViolationCode.DIGEST_MISMATCH, found, required)
+            place, found = Place(row=row.row, sample_id=row.id), f"its file's digest is {digest[:12]}"
+            yield "round_trip", Finding(Code.DIGEST_MISMATCH, place, found, required=row.sha256[:12])
             continue
-        for violation in verify_row_file(path):
-            checks = [name for name, codes in _SUBJECTS.items() if violation.code in codes]
-            yield (checks[0] if checks else "round_trip"), _placed(violation, row)
-
-
-def _placed(violation: Violation, row: StandingRow) -> Violation:
-    """A finding about a row's file, told as one about the manifest's row."""
-    return replace(violation, sample_id=row.id, row=row.row, source=None)
-
-
-def _finding(sample_id: str, row: int, code: ViolationCode, found: str, required: str) -> Violation:
-    hint = "Materialize it again."
-    return Violation(code=code, sample_id=sample_id, row=row, found=found, required=required, hint=hint)
+        for finding in verify_row_file(path):
+            checks = [name for name, codes in _SUBJECTS.items() if finding.code in codes]
+            placed = finding.placed(sample_id=row.id, row=row.row, source=None)
+            yield (checks[0] if checks else "round_trip"), placed

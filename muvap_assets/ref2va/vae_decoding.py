@@ -23,7 +23,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from muvap_assets.errors import EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
@@ -47,7 +49,7 @@ def decoded_frames(vae: Any, latents: npt.NDArray[np.float32], device: str, wher
     Blocks are of 17 frames, and a last one of 5.
 
     Raises:
-        EncodeError: the latents are of another shape. Two latents (5 frames) make no window: the decoder refuses them.
+        ValidationError: the latents are of another shape. Two latents (5 frames) make no window: the decoder refuses them.
     """
     if (
         latents.ndim != 4
@@ -73,7 +75,7 @@ def decoded_waveform(vae: Any, latents: npt.NDArray[np.float32], device: str, wh
     """The waveform float32 [2, 800 * T] of normalized latents float32 [2, 32, T], the channels as two items of a batch.
 
     Raises:
-        EncodeError: the latents are of another shape.
+        ValidationError: the latents are of another shape.
     """
     if latents.ndim != 3 or latents.shape[:2] != (AUDIO_CHANNELS, AUDIO_ROW_WIDTH) or not latents.shape[2]:
         raise _undecodable(where, latents, f"[{AUDIO_CHANNELS}, {AUDIO_ROW_WIDTH}, T]")
@@ -107,11 +109,6 @@ def _pixels(normalized: torch.Tensor) -> Decoded:
     return frames
 
 
-def _undecodable(where: str, latents: npt.NDArray[np.float32], required: str) -> EncodeError:
-    return EncodeError(
-        ViolationCode.DECODE_FAILED,
-        where,
-        found=f"latents {list(latents.shape)}",
-        required=f"{required}",
-        hint="Encode the row again.",
-    )
+def _undecodable(where: str, latents: npt.NDArray[np.float32], required: str) -> ValidationError:
+    place, found = Place(field=where), f"latents {list(latents.shape)}"
+    return ValidationError(Finding(Code.DECODE_FAILED, place, found, case="shape", required=required))

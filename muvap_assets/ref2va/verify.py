@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from muvap_assets.errors import MuvapError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,
@@ -35,10 +38,8 @@ from muvap_assets.ref2va.records import (
     row_summary,
 )
 
-_AGAIN = "Encode the row again."
 
-
-def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None = None) -> list[Violation]:
+def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None = None) -> list[Finding]:
     """Everything wrong with a file of encoded rows, read back in full; empty where it may be published.
 
     Checked are: readable as Parquet, one of the two schemas with its id in metadata and column, one row group a row, shapes
@@ -52,44 +53,33 @@ def verify_row_file(path: Path, *, declared: Sequence[ReferenceGeometry] | None 
     """
     try:
         shard = open_shard(path)
-    except MuvapError as error:
-        return [_finding(ViolationCode.SCHEMA_MISMATCH, path, None, None, str(error), "a whole shard of one schema")]
-    found: list[Violation] = []
+    except FormatError as error:
+        return [error.finding.placed(source=path.name)]
+    found: list[Finding] = []
     with shard:
         if shard.metadata.num_rows != shard.num_row_groups or not shard.num_row_groups:
             shape = f"{shard.metadata.num_rows} rows in {shard.num_row_groups} row groups"
-            found.append(
-                _finding(ViolationCode.COUNT_MISMATCH, path, None, None, shape, "one row group a row, at least one")
-            )
-            return found
+            return [Finding(Code.COUNT_MISMATCH, path.name, shape, case="groups")]
         metadata = shard.metadata.metadata or {}
         stored = _stored_list(metadata, DIGESTS_KEY, shard.num_row_groups)
         summaries = _stored_list(metadata, SUMMARIES_KEY, shard.num_row_groups)
         if stored is None:
-            found.append(
-                _finding(
-                    ViolationCode.DIGEST_MISMATCH,
-                    path,
-                    None,
-                    None,
-                    "no digests of its rows",
-                    "one set of digests a row",
-                )
-            )
+            found.append(Finding(Code.DIGEST_MISMATCH, path.name, "no digests of its rows", case="none"))
         for index in range(shard.num_row_groups):
             try:
                 record = from_row(read_row(shard, index, path))
-            except (MuvapError, ValueError, TypeError, KeyError) as error:
-                found.append(_finding(ViolationCode.ARTIFACT_INVALID, path, None, None, str(error), "a readable row"))
+            except FormatError as error:
+                found.append(error.finding.placed(source=path.name))
                 continue
-            found += _verify_record(path, record, declared)
+            except (ConfigError, ValueError, TypeError, KeyError) as error:
+                found.append(Finding(Code.SCHEMA_MISMATCH, path.name, f"a row that does not read ({error})"))
+                continue
+            place = Place(path.name, sample_id=record.id)
+            found += _verify_record(place, record, declared)
             if summaries is not None and summaries[index] != row_summary(record):
-                required = "the summary of its columns"
-                found.append(
-                    _finding(ViolationCode.SCHEMA_MISMATCH, path, record, None, "another row's summary", required)
-                )
+                found.append(Finding(Code.SCHEMA_MISMATCH, place, "another row's summary", case="summary"))
             if stored is not None:
-                found += _verify_digests(path, record, stored[index])
+                found += _verify_digests(place, record, stored[index])
     return found
 
 
@@ -99,7 +89,7 @@ def non_finite(values: npt.NDArray[Any]) -> str | None:
     return f"{bad:,} of {values.size:,} values are not finite ({bad / values.size:.2%})" if bad else None
 
 
-def _verify_record(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Violation]:
+def _verify_record(place: Place, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Finding]:
     visual, sound = VISUAL_ROWS[record.format], AUDIO_ROWS[record.format]
     rows = (
         sum(reference.visual_rows for reference in record.references),
@@ -111,73 +101,51 @@ def _verify_record(path: Path, record: Record, declared: Sequence[ReferenceGeome
         visual: (rows[0], VISUAL_ROW_WIDTH),
         sound: (rows[1], AUDIO_ROW_WIDTH),
     }
-    for name, required in shapes.items():
-        shape = record.tensors[name].shape
-        if shape != required:
-            code = ViolationCode.REFERENCE_ROWS_MISMATCH if name in (visual, sound) else ViolationCode.TENSOR_SHAPE
-            yield _finding(code, path, record, name, f"shape {list(shape)}", f"{list(required)} by its geometry")
+    for name, shape in shapes.items():
+        found = record.tensors[name].shape
+        if found != shape:
+            code = Code.REFERENCE_ROWS_MISMATCH if name in (visual, sound) else Code.TENSOR_SHAPE
+            required = f"{list(shape)} by its geometry"
+            yield Finding(code, replace(place, field=name), f"shape {list(found)}", required=required)
     for name, values in record.tensors.items():
-        if (found := non_finite(values)) is not None:
-            yield _finding(ViolationCode.TENSOR_NON_FINITE, path, record, name, found, "finite values throughout")
-    yield from _verify_text(path, record)
-    yield from _verify_references(path, record, declared)
+        if (wrong := non_finite(values)) is not None:
+            yield Finding(Code.TENSOR_NON_FINITE, replace(place, field=name), wrong)
+    yield from _verify_text(place, record)
+    yield from _verify_references(place, record, declared)
     if (record.reference_noise_seed is None) is (record.format is Format.PACKED):
-        seed = f"{record.reference_noise_seed}"
-        yield _finding(
-            ViolationCode.SCHEMA_MISMATCH,
-            path,
-            record,
-            "reference_noise_seed",
-            seed,
-            "a seed in packed rows, none in sft",
-        )
+        at = replace(place, field="reference_noise_seed")
+        yield Finding(Code.SCHEMA_MISMATCH, at, f"{record.reference_noise_seed}", case="seed")
 
 
-def _verify_text(path: Path, record: Record) -> Iterable[Violation]:
+def _verify_text(place: Place, record: Record) -> Iterable[Finding]:
     text, tags = record.text_embedding, record.text_token_tags
+    at = replace(place, field="text_token_tags")
     if text.ndim != 2 or not text.size:
-        yield _finding(
-            ViolationCode.TENSOR_SHAPE,
-            path,
-            record,
-            "text_embedding",
-            f"shape {list(text.shape)}",
-            "[L, D], L at least 1",
-        )
+        at_text, required = replace(place, field="text_embedding"), "[L, D], L at least 1"
+        yield Finding(Code.TENSOR_SHAPE, at_text, f"shape {list(text.shape)}", required=required)
     elif tags.shape != text.shape[:1]:
-        yield _finding(
-            ViolationCode.TAGS_INVALID,
-            path,
-            record,
-            "text_token_tags",
-            f"{tags.size} tags",
-            f"one a token, {text.shape[0]}",
-        )
+        yield Finding(Code.TAGS_INVALID, at, f"{tags.size} tags for {text.shape[0]} tokens")
     if not np.isin(tags, (0, 1)).all():
-        values = sorted(set(tags.tolist()) - {0, 1})[:5]
-        yield _finding(
-            ViolationCode.TAGS_INVALID, path, record, "text_token_tags", f"tags {values}", "0 (vision) or 1 (text)"
-        )
+        yield Finding(Code.TAGS_INVALID, at, f"tags {sorted(set(tags.tolist()) - {0, 1})[:5]}")
 
 
-def _verify_references(path: Path, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Violation]:
+def _verify_references(place: Place, record: Record, declared: Sequence[ReferenceGeometry] | None) -> Iterable[Finding]:
     for index, reference in enumerate(record.references):
-        if (problem := _reference_problem(reference)) is not None:
-            field, required = f"references[{index}]", "a geometry that fits its media type"
-            yield _finding(ViolationCode.REFERENCE_ROWS_MISMATCH, path, record, field, problem, required)
+        if (wrong := _wrong_kind(reference)) is not None:
+            yield Finding(
+                Code.REFERENCE_ROWS_MISMATCH, replace(place, field=f"references[{index}]"), wrong, case="kind"
+            )
     if declared is not None and tuple(declared) != record.references:
         differing = [i for i, pair in enumerate(zip(declared, record.references, strict=False)) if pair[0] != pair[1]]
-        yield _finding(
-            ViolationCode.REFERENCE_ROWS_MISMATCH,
-            path,
-            record,
-            "references",
+        yield Finding(
+            Code.REFERENCE_ROWS_MISMATCH,
+            replace(place, field="references"),
             f"{len(record.references)} references, differing at {differing or 'their number'}",
-            f"the {len(declared)} declared, in order and geometry",
+            required=f"the {len(declared)} declared, in order and geometry",
         )
 
 
-def _reference_problem(reference: ReferenceGeometry) -> str | None:
+def _wrong_kind(reference: ReferenceGeometry) -> str | None:
     sides = (reference.num_latent_frames, reference.latent_height, reference.latent_width)
     kind, sound = reference.media_type, reference.has_audio
     if kind not in ("image", "video", "audio"):
@@ -200,29 +168,9 @@ def _stored_list(metadata: dict[bytes, bytes], key: bytes, rows: int) -> list[di
     return stored if whole else None
 
 
-def _verify_digests(path: Path, record: Record, known: dict[str, str]) -> Iterable[Violation]:
+def _verify_digests(place: Place, record: Record, known: dict[str, str]) -> Iterable[Finding]:
     for name, digest in record_digests(record).items():
         stored = known.get(name)
         if stored != digest:
-            yield _finding(
-                ViolationCode.DIGEST_MISMATCH,
-                path,
-                record,
-                name,
-                f"digest {digest[:12]}",
-                stored[:12] if isinstance(stored, str) and stored.isascii() else "one as it was written",
-            )
-
-
-def _finding(
-    code: ViolationCode, path: Path, record: Record | None, field: str | None, found: str, required: str
-) -> Violation:
-    return Violation(
-        code=code,
-        source=path.name,
-        sample_id=record.id if record else None,
-        field=field,
-        found=found,
-        required=f"{required}",
-        hint=_AGAIN,
-    )
+            required = stored[:12] if isinstance(stored, str) and stored.isascii() else "one as it was written"
+            yield Finding(Code.DIGEST_MISMATCH, replace(place, field=name), f"digest {digest[:12]}", required=required)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from fractions import Fraction
 
 import numpy as np
@@ -18,11 +19,11 @@ from muvap_assets.asd.manifest_files import read_manifest
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import source_indices
+from muvap_assets.codes import Code, Severity
 from muvap_assets.demo.corpus import read_frame_number
-from muvap_assets.errors import Severity, ViolationCode
 from muvap_assets.layout import Layout
 
-V = ViolationCode
+V = Code
 VIDEO = "HV0H6oc4Kvs"
 ENTITY = f"{VIDEO}_0960_1020:1"
 RATES = ("12.5", "23.976", "24", "25", "29.97", "30", "30000/1001", "50", "60")
@@ -53,12 +54,12 @@ def judged(source, policy=None):
 
 
 def found(report):
-    return [(violation.sample_id, violation.code) for violation in report.violations]
+    return [(finding.sample_id, finding.code) for finding in report.findings]
 
 
 def only(report):
-    (violation,) = report.violations
-    return violation
+    (finding,) = report.findings
+    return finding
 
 
 def packed(source, root, name="c"):
@@ -66,7 +67,7 @@ def packed(source, root, name="c"):
     layout, corpus = Layout(root), Corpus(name=name, source=source, dataset="d")
     for make in (line.make_manifest, line.make_loudness_index, line.make_packed_shards):
         outcome = make(layout, corpus)
-        assert outcome.published, [v.message() for check in outcome.blocking for v in check.violations]
+        assert outcome.published, [v.message() for check in outcome.blocking for v in check.findings]
     return layout, PackReader(layout.asd_packed_shards(name).current)
 
 
@@ -124,7 +125,7 @@ def test_an_entry_needs_root_and_split_and_every_path_may_be_another(tmp_path):
     (corpus.root / "clips_audios" / "train").rename(elsewhere)
     corpus.loader.rename(tmp_path / "mine.csv")
     report = judged(ava(corpus, audio=elsewhere, loader=tmp_path / "mine.csv"))
-    assert not report.violations
+    assert not report.findings
     assert report.clips[0].audio_path == str(elsewhere / VIDEO / f"{ENTITY}.wav")
     assert report.clips[0].visual_path == f"clips_videos/train/{VIDEO}/{ENTITY}"
 
@@ -137,22 +138,22 @@ def test_a01_an_extra_crop_is_refused_by_name_with_both_counts(one, annotated):
     if annotated:
         one.write_original()
     (one.crops(one.tracks[0]) / "902.07.jpg").write_bytes(b"\xff\xd8\xff\xe0")
-    violation = only(judged(ava(one)))
-    assert (violation.code, violation.row) == (V.LABEL_COUNT_MISMATCH, 1)
-    assert violation.found == "labels has 25 entries, faces has 26 frames; extra '902.07.jpg'"
+    finding = only(judged(ava(one)))
+    assert (finding.code, finding.row) == (V.LABEL_COUNT_MISMATCH, 1)
+    assert finding.found == "labels has 25 entries, faces has 26 frames; extra '902.07.jpg'"
 
 
 def test_a01_a05_a_missing_crop_is_refused_with_its_time(one):
     one.write_original()
     (one.crops(one.tracks[0]) / "902.48.jpg").unlink()
-    violation = only(judged(ava(one)))
-    assert violation.found == "labels has 25 entries, faces has 24 frames; missing '902.48'"
-    assert "extractions lose crops" in violation.hint
+    finding = only(judged(ava(one)))
+    assert finding.found == "labels has 25 entries, faces has 24 frames; missing '902.48'"
+    assert "extractions lose crops" in finding.hint
 
 
 def test_a05_a_missing_crop_is_refused_with_its_place_also_without_annotations(one):
     (one.crops(one.tracks[0]) / "902.48.jpg").unlink()
-    assert [violation.found for violation in judged(ava(one)).violations] == [
+    assert [finding.found for finding in judged(ava(one)).findings] == [
         "labels has 25 entries, faces has 24 frames",
         "the crops leave out frames between '902.44.jpg' and '902.52.jpg'",
     ]
@@ -161,18 +162,18 @@ def test_a05_a_missing_crop_is_refused_with_its_place_also_without_annotations(o
 def test_a01_a_shifted_crop_among_as_many_as_labels_is_refused(one):
     folder = one.crops(one.tracks[0])
     (folder / "902.48.jpg").rename(folder / "902.50.jpg")
-    assert not judged(ava(one)).violations  # within half a step: nothing but annotations can tell
+    assert not judged(ava(one)).findings  # within half a step: nothing but annotations can tell
     one.write_original()
-    violation = only(judged(ava(one)))
-    assert violation.code is V.FRAME_TIMES_MISMATCH
-    assert violation.found.endswith("extra '902.50.jpg'; missing '902.48'")
+    finding = only(judged(ava(one)))
+    assert finding.code is V.FRAME_TIMES_MISMATCH
+    assert finding.found.endswith("extra '902.50.jpg'; missing '902.48'")
 
 
 def test_a01_a_crop_on_the_heels_of_another_is_refused_without_annotations_too(one):
     folder = one.crops(one.tracks[0])
     (folder / "902.96.jpg").rename(folder / "902.93.jpg")
-    violation = only(judged(ava(one)))
-    assert (violation.code, violation.found) == (
+    finding = only(judged(ava(one)))
+    assert (finding.code, finding.found) == (
         V.FRAME_CROWDED,
         "'902.93.jpg' less than half a step after the crop before",
     )
@@ -182,7 +183,7 @@ def test_a01_a_crop_on_the_heels_of_another_is_refused_without_annotations_too(o
 def test_a01_the_extra_crops_wasd_ships_with_are_known_by_name(tmp_path, video):
     corpus = Miniature(tmp_path / "wasd", [Track(f"{video}_0000_0060_1", video, "30", 30, "0")]).write()
     (corpus.crops(corpus.tracks[0]) / "29.83.jpg").write_bytes(b"\xff\xd8\xff\xe0")
-    mismatch = judged(wasd(corpus)).violations[0]
+    mismatch = judged(wasd(corpus)).findings[0]
     assert mismatch.code is V.LABEL_COUNT_MISMATCH
     assert "Known of WASD train as shipped: nine tracks" in mismatch.hint
 
@@ -200,7 +201,7 @@ def test_a01_other_tracks_go_on_where_the_corpus_may_set_bad_ones_aside(tmp_path
 def test_a02_a_wav_one_frame_short_is_normal_and_silence_takes_its_end(one):
     report = judged(ava(one))
     assert soundfile.info(one.wav(one.tracks[0])).frames == 15_360
-    assert not report.violations
+    assert not report.findings
     assert report.clips[0].padded_samples == 640
 
 
@@ -230,9 +231,9 @@ def test_a04_a_hole_in_a_track_is_refused_although_the_counts_agree(tmp_path, an
             corpus.write_original()
     finally:
         type(track).times = kept
-    violation = judged(ava(corpus)).violations[0]
-    assert violation.code is V.FRAME_GAP
-    assert violation.found == (
+    finding = judged(ava(corpus)).findings[0]
+    assert finding.code is V.FRAME_GAP
+    assert finding.found == (
         "the annotation leaves out frames between '902.36' and '903.04'"
         if annotated
         else "the crops leave out frames between '902.36.jpg' and '903.04.jpg'"
@@ -252,12 +253,12 @@ def test_a04_a_hole_in_a_folder_that_a_tsv_names_is_refused_and_none_is_accepted
     folder = one.crops(one.tracks[0])
     for i, crop in enumerate(sorted(folder.iterdir())):
         crop.rename(folder / f"{named(i)}.jpg")
-    assert not judged(as_tsv(one)).violations
+    assert not judged(as_tsv(one)).findings
     for i in range(24, 9, -1):
         (folder / f"{named(i)}.jpg").rename(folder / f"{named(i + 16)}.jpg")
-    violation = judged(as_tsv(one)).violations[0]
-    assert violation.code is V.FRAME_GAP
-    assert violation.found == f"the crops leave out frames between {shown}"
+    finding = judged(as_tsv(one)).findings[0]
+    assert finding.code is V.FRAME_GAP
+    assert finding.found == f"the crops leave out frames between {shown}"
 
 
 @pytest.mark.parametrize(("step", "told"), [(1, []), (2, [V.SOURCE_FPS_DIFFERS]), (40, [])])
@@ -265,7 +266,7 @@ def test_a07_crops_numbered_in_steps_are_told_where_the_steps_are_no_millisecond
     folder = one.crops(one.tracks[0])
     for i, crop in enumerate(sorted(folder.iterdir())):
         crop.rename(folder / f"{step * i:05}.jpg")
-    assert [violation.code for violation in judged(as_tsv(one)).violations] == told
+    assert [finding.code for finding in judged(as_tsv(one)).findings] == told
 
 
 @pytest.mark.parametrize(
@@ -282,7 +283,7 @@ def test_a07_a_rate_that_makes_every_step_a_fault_is_said_to_be_wrong(tmp_path, 
     corpus.loader.write_text(corpus.loader.read_text().replace(f"\t{true}\t[", f"\t{declared}\t["))
     if annotated:
         corpus.write_original()
-    hints = [violation.hint for violation in judged(ava(corpus)).violations if violation.code is code]
+    hints = [finding.hint for finding in judged(ava(corpus)).findings if finding.code is code]
     if annotated and code is V.FRAME_CROWDED:  # each crop is at its annotated time
         assert not hints
     else:
@@ -291,15 +292,15 @@ def test_a07_a_rate_that_makes_every_step_a_fault_is_said_to_be_wrong(tmp_path, 
 
 def test_a04_a_lost_crop_is_not_said_to_be_a_wrong_rate(one):
     (one.crops(one.tracks[0]) / "902.48.jpg").unlink()
-    assert not [v for v in judged(ava(one)).violations if "source_fps is wrong" in v.hint]
+    assert not [v for v in judged(ava(one)).findings if "source_fps is wrong" in v.hint]
 
 
 def test_crops_of_two_decimals_at_120_fps_are_said_to_have_replaced_one_another(tmp_path):
     corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, "120", 60)]).write()
-    violation = judged(ava(corpus)).violations[0]
-    assert violation.code is V.LABEL_COUNT_MISMATCH
-    assert "labels has 60 entries, faces has 50 frames" in violation.found
-    assert violation.hint.endswith(
+    finding = judged(ava(corpus)).findings[0]
+    assert finding.code is V.LABEL_COUNT_MISMATCH
+    assert "labels has 60 entries, faces has 50 frames" in finding.found
+    assert finding.hint.endswith(
         "two decimals name at most 100 frames a second, and at 120 some were written over others."
     )
 
@@ -308,7 +309,7 @@ def test_a07_a_tsv_is_told_too_that_its_rate_is_not_that_of_the_crops(tmp_path):
     corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, "30", 300, "5")]).write()
     source = as_tsv(corpus)
     source.manifest.write_text(source.manifest.read_text().replace("\t30\t", "\t29\t"))
-    assert V.SOURCE_FPS_DIFFERS in {violation.code for violation in judged(source).violations}
+    assert V.SOURCE_FPS_DIFFERS in {finding.code for finding in judged(source).findings}
 
 
 def test_a02_the_published_tsv_of_cut_clips_is_as_valid_as_what_it_was_made_of(tmp_path):
@@ -317,10 +318,10 @@ def test_a02_the_published_tsv_of_cut_clips_is_as_valid_as_what_it_was_made_of(t
     corpus = Miniature(tmp_path / "ava", tracks).write()
     source = ava(corpus)
     before = judged(source)
-    assert not before.violations
+    assert not before.findings
     outcome = line.make_manifest(Layout(tmp_path / "data"), Corpus(name="c", source=source, dataset="d"))
     again = TsvCorpus(kind="tsv", manifest=outcome.published.path / "manifest.tsv")
-    assert not judged(again).violations
+    assert not judged(again).findings
     missing = [clip.padded_samples - 16_000 / clip.source_fps.value for clip in before.clips]
     assert max(missing) > 1  # or nothing was tried here
 
@@ -328,7 +329,7 @@ def test_a02_the_published_tsv_of_cut_clips_is_as_valid_as_what_it_was_made_of(t
 @pytest.mark.parametrize("fps", [*RATES, "90", "100"])
 def test_a04_names_rounded_to_two_decimals_are_no_gap_at_any_rate(tmp_path, fps):
     corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, fps, 60, "0.5")]).write()
-    assert not judged(ava(corpus)).violations
+    assert not judged(ava(corpus)).findings
 
 
 # --- A06 to A10: rates, columns, labels that are none -------------------------------------------------------------------
@@ -348,7 +349,7 @@ def test_a06_model_frames_show_exactly_the_frame_their_centre_falls_into(tmp_pat
 def test_a07_a_declared_rate_that_moves_an_index_is_told_and_kept_as_given(tmp_path):
     corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO, "30", 300, "5")]).write()
     corpus.loader.write_text(corpus.loader.read_text().replace("\t30\t", "\t29\t"))
-    (told,) = [v for v in judged(ava(corpus)).violations if v.code is V.SOURCE_FPS_DIFFERS]
+    (told,) = [v for v in judged(ava(corpus)).findings if v.code is V.SOURCE_FPS_DIFFERS]
     assert told.severity is Severity.WARNING
     assert "29, while 300 crops span 9.97 s, as at 29.99" in told.found
 
@@ -369,13 +370,13 @@ def test_a08_a_row_without_its_rate_is_refused(one, rate):
 def test_a09_four_and_five_columns_are_read_and_the_fifth_means_nothing(one, columns):
     one.write_loader(columns)
     report = judged(ava(one))
-    assert not report.violations
+    assert not report.findings
     assert report.clips[0].labels.tolist() == one.tracks[0].labels
 
 
 def test_a09_other_numbers_of_columns_are_refused_by_row(one):
     one.loader.write_text(one.loader.read_text() + "x\t1\n")
-    assert [(v.code, v.row) for v in judged(ava(one)).violations] == [(V.ROW_MALFORMED, 2)]
+    assert [(v.code, v.row) for v in judged(ava(one)).findings] == [(V.ROW_MALFORMED, 2)]
 
 
 def test_a10_the_labels_of_ava_test_are_filler(tmp_path):
@@ -392,7 +393,7 @@ def test_a10_a_split_that_always_speaks_is_a_warning(tmp_path):
     outcome = line.make_manifest(Layout(tmp_path / "data"), Corpus(name="c", source=ava(corpus), dataset="d"))
     (check,) = [check for check in outcome.checks if not check.passed]
     assert (check.name, check.severity, outcome.published is not None) == ("labels_vary", Severity.WARNING, True)
-    assert check.violations[0].code is V.LABELS_ALL_SPEAKING
+    assert check.findings[0].code is V.LABELS_ALL_SPEAKING
 
 
 # --- A11, A12: the original CSV -----------------------------------------------------------------------------------------
@@ -429,9 +430,9 @@ def test_a11_another_label_is_refused_with_its_value(one):
     rows = one.original_rows()
     rows[3][6] = "MUMBLING"
     one.write_original(rows=rows)
-    violation = only(judged(ava(one)))
-    assert (violation.code, violation.sample_id, violation.field) == (V.LABEL_UNKNOWN, ENTITY, "label")
-    assert (violation.source, violation.row, violation.found) == ("train_orig.csv", 5, "'MUMBLING'")
+    finding = only(judged(ava(one)))
+    assert (finding.code, finding.sample_id, finding.field) == (V.LABEL_UNKNOWN, ENTITY, "label")
+    assert (finding.source, finding.row, finding.found) == ("train_orig.csv", 5, "'MUMBLING'")
     one.loader.write_text(f"{ENTITY}\t25\t25\t{[3] * 25}\n")
     one.original.unlink()
     assert found(judged(ava(one))) == [(ENTITY, V.LABELS_INVALID)]
@@ -440,16 +441,16 @@ def test_a11_another_label_is_refused_with_its_value(one):
 def test_a11_labels_that_contradict_the_annotations_are_refused(one):
     one.write_original()
     one.loader.write_text(one.loader.read_text().replace("[0, 0", "[1, 0"))
-    violation = only(judged(ava(one)))
-    assert violation.code is V.LABELS_DISAGREE
-    assert violation.found == "entry 0 is 1, the original CSV says 0 (1 frames differ)"
+    finding = only(judged(ava(one)))
+    assert finding.code is V.LABELS_DISAGREE
+    assert finding.found == "entry 0 is 1, the original CSV says 0 (1 frames differ)"
 
 
 @pytest.mark.parametrize(("columns", "header"), [(8, False), (8, True), (10, False), (10, True)])
 def test_a12_eight_and_ten_columns_are_read_with_and_without_a_header(one, columns, header):
     one.write_original(columns, header)
     report = judged(ava(one))
-    assert not report.violations
+    assert not report.findings
     assert report.notes["original_rows_by_label"].keys() == {"NOT_SPEAKING", "SPEAKING_AUDIBLE"}
 
 
@@ -463,19 +464,19 @@ def test_a12_one_csv_a_video_is_read_as_the_authors_publish_them(one):
 
 def test_a12_missing_columns_are_named_with_the_tool_that_writes_them(one):
     one.original.write_text(",".join(HEADER[:6]) + "\n")
-    violation = only(judged(ava(one)))
-    assert violation.code is V.ORIGINAL_FORMAT
-    assert "without label, entity_id" in violation.found
-    assert "the training tools (ASC, TalkNet, Light-ASD) add label_id and instance_id" in violation.hint
+    finding = only(judged(ava(one)))
+    assert finding.code is V.ORIGINAL_FORMAT
+    assert "without label, entity_id" in finding.found
+    assert "the training tools (ASC, TalkNet, Light-ASD) add label_id and instance_id" in finding.hint
 
 
 def test_a12_an_original_csv_in_place_of_the_loader_is_told_apart(one):
     one.write_original(8, header=False)
     one.original.rename(one.loader)
-    violation = only(judged(ava(one)))
-    assert violation.code is V.LOADER_FORMAT
-    assert "8 columns separated by commas: an original annotation CSV" in violation.found
-    assert "ASC, TalkNet and Light-ASD write it" in violation.hint
+    finding = only(judged(ava(one)))
+    assert finding.code is V.LOADER_FORMAT
+    assert "8 columns separated by commas: an original annotation CSV" in finding.found
+    assert "ASC, TalkNet and Light-ASD write it" in finding.hint
 
 
 def test_a12_an_original_csv_that_was_asked_for_and_is_not_there_is_an_error(one):
@@ -498,7 +499,7 @@ def test_a12_an_original_csv_that_was_asked_for_and_is_not_there_is_an_error(one
 def test_a13_the_video_is_no_fixed_number_of_characters(tmp_path, entity, video):
     corpus = Miniature(tmp_path / "wasd", [Track(entity, video, start_sec="3")]).write()
     report = judged(wasd(corpus))
-    assert not report.violations
+    assert not report.findings
     assert report.clips[0].video_id == video
 
 
@@ -516,22 +517,22 @@ def test_a13_an_entity_without_a_video_is_refused(one):
 @pytest.mark.parametrize("entity", ["../x_0_1:1", "a/b_0_1:1", ".."])
 def test_an_id_that_is_a_path_is_refused(one, entity):
     one.loader.write_text(one.loader.read_text().replace(ENTITY, entity))
-    (violation,) = judged(ava(one)).violations
-    assert violation.code in (V.PATH_INVALID, V.VIDEO_ID_UNKNOWN)
+    (finding,) = judged(ava(one)).findings
+    assert finding.code in (V.PATH_INVALID, V.VIDEO_ID_UNKNOWN)
 
 
 def test_what_is_wrong_with_entities_of_other_splits_concerns_nobody(one):
     rows = one.original_rows()
     one.write_original(rows=[*rows, [*rows[0][:6], "MUMBLING", "other_0_1:1", "0", ""]])
     report = judged(ava(one))
-    assert not report.violations
+    assert not report.findings
     assert report.notes["original_rows_by_label"]["MUMBLING"] == 1
 
 
 def test_a14_the_id_never_changes_where_underscores_stand_on_disk(tmp_path):
     corpus = Miniature(tmp_path / "ava", [Track(ENTITY, VIDEO)], separator="_").write()
     report = judged(ava(corpus))
-    assert not report.violations
+    assert not report.findings
     assert report.clips[0].sample_id == ENTITY
     assert report.clips[0].visual_path.endswith("HV0H6oc4Kvs_0960_1020_1")
 
@@ -539,9 +540,9 @@ def test_a14_the_id_never_changes_where_underscores_stand_on_disk(tmp_path):
 def test_a14_the_exact_and_the_changed_name_side_by_side_are_refused(one):
     other = Miniature(one.root, one.tracks, separator="_")
     other.write_crops(one.tracks[0])
-    violation = only(judged(ava(one)))
-    assert violation.code is V.ENTITY_PATH_AMBIGUOUS
-    assert violation.found.startswith("both clips_videos/train/HV0H6oc4Kvs/HV0H6oc4Kvs_0960_1020:1 and")
+    finding = only(judged(ava(one)))
+    assert finding.code is V.ENTITY_PATH_AMBIGUOUS
+    assert finding.found.startswith("both clips_videos/train/HV0H6oc4Kvs/HV0H6oc4Kvs_0960_1020:1 and")
 
 
 def test_a14_two_entities_that_become_one_path_are_both_refused(tmp_path):
@@ -565,7 +566,7 @@ def test_a_duplicate_of_a_broken_loader_row_is_a_duplicate_all_the_same(one):
         one.loader.write_text(broken + line_of)
         report = judged(ava(one), Policy(on_violation="quarantine", max_rejected_share=1))
         assert not report.clips
-        duplicates = [(v.row, v.found) for v in report.violations if v.code is V.SAMPLE_ID_DUPLICATE]
+        duplicates = [(v.row, v.found) for v in report.findings if v.code is V.SAMPLE_ID_DUPLICATE]
         assert duplicates == [(1, "also in row 2"), (2, "also in row 1")]
 
 
@@ -600,7 +601,7 @@ def test_faces_and_sound_may_have_different_layouts(tmp_path):
     corpus.write_wav(corpus.tracks[0])
     corpus.write_loader()
     report = judged(ava(corpus))
-    assert not report.violations
+    assert not report.findings
     assert report.notes["without_video_folder"] == {"faces": 1, "audio": 0}
 
 
@@ -608,15 +609,28 @@ def test_faces_and_sound_may_have_different_layouts(tmp_path):
 def test_a_track_that_is_there_in_both_layouts_is_refused(one, part):
     both = Miniature(one.root, one.tracks, flat=True)
     getattr(both, f"write_{part}")(one.tracks[0])
-    violation = only(judged(ava(one)))
-    assert (violation.code, violation.sample_id) == (V.ENTITY_PATH_AMBIGUOUS, ENTITY)
-    assert violation.found.endswith("and the same name outside the video's folder are there")
+    finding = only(judged(ava(one)))
+    assert (finding.code, finding.sample_id) == (V.ENTITY_PATH_AMBIGUOUS, ENTITY)
+    assert finding.found.endswith("and the same name outside the video's folder are there")
+
+
+@pytest.mark.parametrize("flat", [True, False])
+@pytest.mark.parametrize(("part", "code"), [("crops", V.FACES_MISSING), ("wav", V.AUDIO_MISSING)])
+def test_what_is_missing_is_named_where_the_layout_has_it_as_written_and_as_resolved(tmp_path, flat, part, code):
+    tracks = [Track(f"{VIDEO}_0960_1020:{i}", VIDEO) for i in range(2)]
+    corpus = Miniature(tmp_path / "ava", tracks, flat=flat).write()
+    gone = getattr(corpus, part)(tracks[1])
+    shutil.rmtree(gone) if gone.is_dir() else gone.unlink()
+    finding = only(judged(ava(corpus)))
+    assert (finding.code, finding.path) == (code, str(gone))
+    assert finding.found.startswith(f"{gone.relative_to(corpus.root)}: ")
+    assert f"({gone}); required: " in finding.message()
 
 
 def test_a_video_named_as_its_entity_is_not_taken_for_the_other_layout(tmp_path):
     corpus = Miniature(tmp_path / "ava", [Track("talk", "talk")]).write()
     report = judged(ava(corpus))
-    assert not report.violations
+    assert not report.findings
     assert report.clips[0].visual_path == "clips_videos/train/talk/talk"
 
 
@@ -625,9 +639,9 @@ def test_a_video_named_as_its_entity_is_not_taken_for_the_other_layout(tmp_path)
 
 def test_a17_an_empty_crop_is_refused_before_any_is_decoded(one):
     (one.crops(one.tracks[0]) / "902.20.jpg").write_bytes(b"")
-    violation = only(judged(ava(one)))
-    assert violation.code is V.FRAME_FILE_EMPTY
-    assert "'902.20.jpg'" in violation.found
+    finding = only(judged(ava(one)))
+    assert finding.code is V.FRAME_FILE_EMPTY
+    assert "'902.20.jpg'" in finding.found
 
 
 def test_a17_a_crop_cut_short_is_refused_at_packing_by_name(one, tmp_path):
@@ -648,7 +662,7 @@ def test_a18_a_box_outside_the_picture_is_told_and_an_empty_one_refused_with_its
     assert (told.code, told.severity) == (V.BOX_OUTSIDE, Severity.WARNING)
     rows[4][4] = rows[4][2]
     one.write_original(rows=rows)
-    (refused,) = [v for v in judged(ava(one)).violations if v.severity is Severity.ERROR]
+    (refused,) = [v for v in judged(ava(one)).findings if v.severity is Severity.ERROR]
     assert refused.found.startswith("an empty box at 902.16 s")
 
 
@@ -659,7 +673,7 @@ def test_a23_a24_tracks_on_a_whole_recording_start_where_the_annotations_say(tmp
     corpus.write_recordings()
     corpus.write_original()
     report = judged(wasd(corpus, audio_kind="recordings"))
-    assert not report.violations
+    assert not report.findings
     assert [clip.start_sec for clip in report.clips] == [Fraction(6, 25), Fraction(31, 25), Fraction(56, 25)]
     assert len({clip.recording_id for clip in report.clips}) == 1
     _, pack = packed(wasd(corpus, audio_kind="recordings"), tmp_path / "data")
@@ -671,22 +685,22 @@ def test_a23_a24_tracks_on_a_whole_recording_start_where_the_annotations_say(tmp
 def test_a24_a_whole_recording_without_start_sec_is_refused_and_told_why(tmp_path):
     corpus = Miniature(tmp_path / "wasd", [Track(ENTITY, VIDEO, start_sec="1")], recording_sec=30).write()
     corpus.write_recordings()
-    violation = only(judged(wasd(corpus, audio_kind="recordings")))
-    assert violation.code is V.START_SEC_REQUIRED
-    assert "cannot be recovered from the rate and the labels" in violation.hint
+    finding = only(judged(wasd(corpus, audio_kind="recordings")))
+    assert finding.code is V.START_SEC_REQUIRED
+    assert "cannot be recovered from the rate and the labels" in finding.hint
     corpus.write_recordings("as_clips")
     (corpus.root / "as_clips" / f"{VIDEO}.wav").rename(corpus.wav(corpus.tracks[0]))
-    violation = only(judged(wasd(corpus)))
-    assert violation.code is V.START_SEC_REQUIRED
-    assert "the audio lasts 30.000 s while the faces last 1.000 s" in violation.found
+    finding = only(judged(wasd(corpus)))
+    assert finding.code is V.START_SEC_REQUIRED
+    assert "the audio lasts 30.000 s while the faces last 1.000 s" in finding.found
 
 
 def test_p06_a_corpus_that_was_moved_is_one_finding_a_folder(one):
     (one.root / "clips_videos").rename(one.root / "moved")
-    violation = only(judged(ava(one)))
-    assert violation.code is V.FACES_MISSING
-    assert violation.found == "no folder clips_videos/train"
-    assert "moved" in violation.hint
+    finding = only(judged(ava(one)))
+    assert finding.code is V.FACES_MISSING
+    assert finding.found == "no folder clips_videos/train"
+    assert "moved" in finding.hint
 
 
 def test_p07_everything_wrong_with_a_split_is_told_in_one_pass(tmp_path):

@@ -6,9 +6,10 @@ import pytest
 
 from muvap_assets.asd.ava_csv import EXTENDED_COLUMNS, read_original
 from muvap_assets.asd.prediction_files import TrackScores, read_ground_truth, read_predictions, write_predictions
-from muvap_assets.errors import Severity, ValidationError, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
 
-V = ViolationCode
+V = Code
 A, B = "vidA_0000_0060:1", "vidB_0000_0060:2"
 TIMES = ("0.04", "0.08", "0.12")
 ROWS = [
@@ -63,7 +64,7 @@ def test_a_corpus_and_evaluation_read_the_same_of_every_kind_of_file(tmp_path, k
     path = tmp_path / "val_orig.csv"
     path.write_text(GOOD[kind], encoding="utf-8", newline="")
     original, truth = read_original(path), read_ground_truth(path, labels_known=True)
-    assert not original.violations
+    assert not original.findings
     assert {name: entity.video_id for name, entity in original.entities.items()} == {A: "vidA", B: "vidB"}
     for entity in (A, B):
         rows = truth.table.of_entity(entity)
@@ -107,18 +108,18 @@ def test_a_corpus_and_evaluation_refuse_the_same_with_the_same_words(tmp_path, k
     text, code, row, entity, found = BAD[kind]
     path = tmp_path / "val_orig.csv"
     path.write_text(text)
-    (violation,) = read_original(path).violations
-    assert (violation.code, violation.row, violation.sample_id) == (code, row, entity)
-    assert violation.found.startswith(found)
+    (finding,) = read_original(path).findings
+    assert (finding.code, finding.row, finding.sample_id) == (code, row, entity)
+    assert finding.found.startswith(found)
     with pytest.raises(ValidationError) as error:
         read_ground_truth(path, labels_known=True)
-    assert error.value.violations == (violation,)
+    assert error.value.findings == (finding,)
 
 
 def test_rows_of_an_entity_that_say_the_same_are_one_finding_and_other_values_have_their_own(tmp_path):
     rows = [[*row[:6], "MUMBLING" if i != 1 else "HUMMING", *row[7:]] for i, row in enumerate(ROWS)]
     (tmp_path / "val_orig.csv").write_text(lines(rows))
-    found = [(v.row, v.sample_id, v.found) for v in read_original(tmp_path / "val_orig.csv").violations]
+    found = [(v.row, v.sample_id, v.found) for v in read_original(tmp_path / "val_orig.csv").findings]
     assert found == [
         (1, A, "'MUMBLING' (and in 1 more rows)"),
         (2, A, "'HUMMING'"),
@@ -129,7 +130,7 @@ def test_rows_of_an_entity_that_say_the_same_are_one_finding_and_other_values_ha
 def test_labels_that_are_filler_are_not_looked_at_by_either(tmp_path):
     (tmp_path / "test.csv").write_text(lines([[*row[:6], "?", row[7]] for row in ROWS]))
     original = read_original(tmp_path / "test.csv", labels_known=False)
-    assert not original.violations
+    assert not original.findings
     assert original.entities[A].labels.tolist() == [0, 0, 0]
     assert len(read_ground_truth(tmp_path / "test.csv", labels_known=False)) == 6
 
@@ -179,9 +180,9 @@ def test_times_of_two_decimals_that_cannot_name_their_frames_are_not_told_to_be_
     times += [times[-1]] if len(set(times)) == frames else []
     rows = [["v", time, *ROWS[0][2:6], "NOT_SPEAKING", "v:1"] for time in times]
     (tmp_path / "t.csv").write_text(lines(rows))
-    (violation,) = read_original(tmp_path / "t.csv").violations
-    assert (violation.code, violation.severity) == (V.FRAME_TIMES_INVALID, Severity.ERROR)
-    assert violation.hint.startswith(hint)
+    (finding,) = read_original(tmp_path / "t.csv").findings
+    assert (finding.code, finding.severity) == (V.FRAME_TIMES_INVALID, Severity.ERROR)
+    assert finding.hint.startswith(hint)
     with pytest.raises(ValidationError) as error:
         read_ground_truth(tmp_path / "t.csv", labels_known=True)
-    assert error.value.violations == (violation,)
+    assert error.value.findings == (finding,)

@@ -23,7 +23,7 @@ def packed(manifest, tmp_path, **options):
     corpus = Corpus(name="c", source=TsvCorpus(kind="tsv", manifest=manifest), dataset="test", **options)
     for make in (line.make_manifest, line.make_loudness_index, line.make_packed_shards):
         outcome = make(layout, corpus)
-        assert outcome.published, [v.message() for check in outcome.blocking for v in check.violations]
+        assert outcome.published, [v.message() for check in outcome.blocking for v in check.findings]
     folder = layout.asd_packed_shards("c").current
     samples = {}
     for shard in sorted(folder.glob("shard-*")):

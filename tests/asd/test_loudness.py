@@ -30,7 +30,8 @@ from muvap_assets.asd.loudness import (
 )
 from muvap_assets.asd.policy import Policy
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import FormatError, MediaError, Severity, ValidationError, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.media import sound
 from muvap_assets.media.audio import mono_16k_blocks, probe_audio, to_int16
 
@@ -188,9 +189,9 @@ def test_non_finite_samples_reject_the_recording_with_their_count(tmp_path):
     signal = np.zeros(48_000)
     signal[[5, 40_000]] = np.nan, np.inf
     soundfile.write(tmp_path / "a.wav", signal, 16_000, subtype="FLOAT")
-    with pytest.raises(MediaError, match="2 of 48000 values are NaN, infinite or beyond float32") as caught:
+    with pytest.raises(ValidationError, match="2 of 48000 values are NaN, infinite or beyond float32") as caught:
         measure_recording(tmp_path / "a.wav")
-    assert caught.value.code is ViolationCode.AUDIO_NON_FINITE
+    assert caught.value.finding.code is Code.AUDIO_NON_FINITE
 
 
 def test_a_recording_that_changed_since_the_manifest_is_refused(tmp_path):
@@ -199,14 +200,14 @@ def test_a_recording_that_changed_since_the_manifest_is_refused(tmp_path):
     assert measure_recording(path, expected_id=digest[:16]) == measure_recording(path)
     pcm(path, noise(1_000, seed=9))
     with pytest.raises(
-        MediaError, match=rf"recording \w{{16}}; required: {digest[:16]}, as when the manifest"
+        ValidationError, match=rf"recording \w{{16}}; required: {digest[:16]}, as when the manifest"
     ) as caught:
         measure_recording(path, expected_id=digest[:16])
-    assert caught.value.code is ViolationCode.AUDIO_CHANGED
+    assert caught.value.finding.code is Code.AUDIO_CHANGED
 
 
 def test_an_empty_recording_has_no_level(tmp_path):
-    with pytest.raises(MediaError, match="0 frames at 16000 Hz"):
+    with pytest.raises(ValidationError, match="0 frames at 16000 Hz"):
         measure_recording(pcm(tmp_path / "a.wav", []))
 
 
@@ -292,30 +293,31 @@ def test_every_bad_recording_is_named_in_one_error(corpus, tmp_path):
     root, clips = corpus
     (root / "audio/a.flac").unlink()
     pcm(root / "audio/b.wav", noise(10))
-    with pytest.raises(ValidationError, match=r"loudness index: 2 violation\(s\)") as caught:
+    with pytest.raises(ValidationError, match=r"loudness index: 2 finding\(s\)") as caught:
         build_loudness_index(tmp_path, clips, root, inputs=INPUTS)
-    changed, missing = caught.value.violations
-    assert (changed.code, missing.code) == (ViolationCode.AUDIO_CHANGED, ViolationCode.AUDIO_MISSING)
-    assert missing.message().startswith("demo row 3 (clip_3): audio_path: audio/a.flac: no such file; required: ")
-    assert not any(str(tmp_path) in violation.message() for violation in caught.value.violations)
+    changed, missing = caught.value.findings
+    assert (changed.code, missing.code) == (Code.AUDIO_CHANGED, Code.AUDIO_MISSING)
+    assert missing.message().startswith("demo row 3 (clip_3): audio_path: audio/a.flac: no such file (")
+    assert f"audio/a.flac: no such file ({missing.path}); required: " in missing.message()
+    assert not any(str(tmp_path) in str(finding.to_dict()) for finding in caught.value.findings)
     assert not (tmp_path / INDEX_FILE).exists()
 
 
 def test_an_index_that_cannot_be_read_says_why(index, tmp_path):
-    with pytest.raises(FormatError, match=r"unreadable \(missing\); required: a Parquet file"):
+    with pytest.raises(FormatError, match=r"loudness_index\.parquet: missing \(.*\); required: what was published"):
         read_loudness_index(tmp_path)
-    with pytest.raises(FormatError, match=r"unreadable \(missing\); required: JSON"):
+    with pytest.raises(FormatError, match=r"provenance\.json: missing \(.*\); required: what was published"):
         read_inputs(tmp_path)
     table = pq.read_table(index / INDEX_FILE)
     pq.write_table(table.drop_columns(["peak"]), index / INDEX_FILE)
-    with pytest.raises(FormatError, match=r"columns .* as this version writes them"):
+    with pytest.raises(FormatError, match=r"columns .*; required: the columns that this version writes"):
         read_loudness_index(index)
     pq.write_table(pa.concat_tables([table, table]), index / INDEX_FILE)
-    with pytest.raises(FormatError, match="4 rows for 2 recordings; required: one row a recording"):
+    with pytest.raises(FormatError, match=r"4 rows for 2 recordings \(.*\); required: one row a recording"):
         read_loudness_index(index)
     for text in ("{", "[]", "{}", '{"inputs": 3}'):
         (index / PROVENANCE_FILE).write_text(text)
-        with pytest.raises(FormatError, match="required: JSON with the versions of the inputs"):
+        with pytest.raises(FormatError, match=r"provenance\.json: unreadable .*required: what was published"):
             read_inputs(index)
 
 
@@ -337,7 +339,7 @@ def rewrite(folder, change):
 def test_a_sound_index_passes_every_check_with_its_numbers(corpus, index):
     outcomes = outcomes_of(index, corpus[1])
     assert tuple(outcomes) == LOUDNESS_CHECKS
-    assert all(outcome.passed and not outcome.violations for outcome in outcomes.values())
+    assert all(outcome.passed and not outcome.findings for outcome in outcomes.values())
     levels, rows, silence = outcomes.values()
     stats = list(read_loudness_index(index).values())
     assert levels.numbers["dbfs_min"] == min(entry.dbfs for entry in stats)
@@ -366,8 +368,8 @@ def test_levels_that_contradict_each_other_are_found(corpus, index, change, foun
     rewrite(index, lambda rows: rows[0].update(change))
     outcome = outcomes_of(index, corpus[1])["levels_finite"]
     assert outcome.blocks
-    assert [violation.code for violation in outcome.violations] == [ViolationCode.LEVEL_INVALID]
-    assert re.search(f"audio/b.wav: .*{found}", outcome.violations[0].message())
+    assert [finding.code for finding in outcome.findings] == [Code.LEVEL_INVALID]
+    assert re.search(f"audio/b.wav: .*{found}", outcome.findings[0].message())
 
 
 @pytest.mark.parametrize(
@@ -387,8 +389,8 @@ def test_a_row_too_few_too_many_or_of_another_length_is_found(corpus, index, cha
     rewrite(index, change)
     outcome = outcomes_of(index, corpus[1])["one_row_per_recording"]
     assert outcome.blocks
-    assert len(outcome.violations) == 1
-    assert found in outcome.violations[0].message()
+    assert len(outcome.findings) == 1
+    assert found in outcome.findings[0].message()
 
 
 def test_an_index_that_cannot_be_opened_fails_its_first_check(corpus, index):
@@ -396,8 +398,8 @@ def test_an_index_that_cannot_be_opened_fails_its_first_check(corpus, index):
     (outcome,) = verify_loudness_index(index, corpus[1], Policy())
     assert outcome.name == "levels_finite"
     assert outcome.blocks
-    assert outcome.violations[0].code is ViolationCode.ARTIFACT_INVALID
-    assert str(index) not in outcome.violations[0].message()
+    assert outcome.findings[0].code is Code.ARTIFACT_INVALID
+    assert str(index) not in str(outcome.findings[0].to_dict())
 
 
 def test_silent_recordings_are_reported_and_too_many_of_them_fail(corpus, tmp_path):
@@ -409,14 +411,14 @@ def test_silent_recordings_are_reported_and_too_many_of_them_fail(corpus, tmp_pa
     accepted = outcomes_of(tmp_path, clips, Policy(max_silent_share=0.5))["silent_share"]
     assert accepted.passed
     assert (accepted.numbers["silent"], accepted.numbers["recordings"]) == (1, 3)
-    (finding,) = accepted.violations
-    assert (finding.code, finding.severity) == (ViolationCode.AUDIO_SILENT, Severity.WARNING)
+    (finding,) = accepted.findings
+    assert (finding.code, finding.severity) == (Code.AUDIO_SILENT, Severity.WARNING)
     assert "audio/zero.wav" in finding.message()
 
     refused = outcomes_of(tmp_path, clips, Policy(max_silent_share=0.3))["silent_share"]
     assert refused.blocks
-    assert [violation.code for violation in refused.violations] == [
-        ViolationCode.SILENT_SHARE,
-        ViolationCode.AUDIO_SILENT,
+    assert [finding.code for finding in refused.findings] == [
+        Code.SILENT_SHARE,
+        Code.AUDIO_SILENT,
     ]
-    assert "1 of 3 recordings are silent (33.3%); required: at most 30.0%" in refused.violations[0].message()
+    assert "1 of 3 recordings are silent (33.3%); required: at most 30.0%" in refused.findings[0].message()

@@ -15,7 +15,7 @@ from muvap_assets.asd.manifest import validate, write_manifest
 from muvap_assets.asd.manifest_checks import MANIFEST_CHECKS, verify_manifest
 from muvap_assets.asd.manifest_files import MANIFEST_SCHEMA, read_manifest
 from muvap_assets.asd.policy import Policy
-from muvap_assets.errors import Severity, ViolationCode
+from muvap_assets.codes import Code, Severity
 from muvap_assets.storage.digests import file_sha256
 
 QUARANTINE = Policy(on_violation="quarantine", max_rejected_share=0.5)
@@ -30,7 +30,7 @@ def check(corpus, policy=STRICT):
 
 
 def found(report):
-    return [(violation.sample_id, violation.code) for violation in report.violations]
+    return [(finding.sample_id, finding.code) for finding in report.findings]
 
 
 def written(corpus, tmp_path, policy=STRICT):
@@ -45,7 +45,7 @@ def test_a_good_row_is_accepted_with_what_its_media_say(corpus):
     corpus.row("a", start_sec="0.5", audio_path=corpus.wav("rec.wav", 48_000))
     report = check(corpus)
     (clip,) = report.clips
-    assert not report.violations
+    assert not report.findings
     assert (clip.source_frames, clip.face_height, clip.face_width) == (25, 8, 8)
     assert (clip.start_sample, clip.audio_samples, clip.padded_samples) == (8000, 16_000, 0)
     assert clip.recording_samples == 48_000
@@ -56,9 +56,9 @@ def test_a_good_row_is_accepted_with_what_its_media_say(corpus):
 def test_labels_and_faces_of_unequal_number_are_rejected_with_both_counts(corpus, labels):
     corpus.row("a", labels=[0] * labels)
     report = check(corpus)
-    assert found(report) == [("a", ViolationCode.LABEL_COUNT_MISMATCH)]
+    assert found(report) == [("a", Code.LABEL_COUNT_MISMATCH)]
     assert (
-        report.violations[0]
+        report.findings[0]
         .message()
         .startswith(f"train.tsv row 2 (a): labels: labels has {labels} entries, faces has 25 frames; required: ")
     )
@@ -68,45 +68,45 @@ def test_labels_and_faces_of_unequal_number_are_rejected_with_both_counts(corpus
 def test_a24_a_whole_recording_without_start_sec_is_rejected_with_both_durations(corpus):
     corpus.row("a", audio_path=corpus.wav("rec.wav", 480_000))
     report = check(corpus)
-    assert found(report) == [("a", ViolationCode.START_SEC_REQUIRED)]
-    assert "lasts 30.000 s while the faces last 1.000 s" in report.violations[0].found
+    assert found(report) == [("a", Code.START_SEC_REQUIRED)]
+    assert "lasts 30.000 s while the faces last 1.000 s" in report.findings[0].found
 
 
 @pytest.mark.parametrize(
     ("declared", "samples", "code", "hint"),
     [
-        ("50", 16_000, ViolationCode.START_SEC_REQUIRED, "Or source_fps is wrong: 25 would fit exactly."),
-        ("30", 16_000, ViolationCode.START_SEC_REQUIRED, "Or source_fps is wrong: 25 would fit exactly."),
+        ("50", 16_000, Code.START_SEC_REQUIRED, "Or source_fps is wrong: 25 would fit exactly."),
+        ("30", 16_000, Code.START_SEC_REQUIRED, "Or source_fps is wrong: 25 would fit exactly."),
         (
             "25",
             round(25 * 1001 / 24000 * 16_000) * 2,
-            ViolationCode.START_SEC_REQUIRED,
+            Code.START_SEC_REQUIRED,
             "or cut the audio to the clip.",
         ),
-        ("12.5", 16_000, ViolationCode.AUDIO_SHORT, "Or source_fps is wrong: 25 would fit exactly."),
-        ("12.5", 15_360, ViolationCode.AUDIO_SHORT, "25 would fit to one frame, which the usual cut leaves out."),
+        ("12.5", 16_000, Code.AUDIO_SHORT, "Or source_fps is wrong: 25 would fit exactly."),
+        ("12.5", 15_360, Code.AUDIO_SHORT, "25 would fit to one frame, which the usual cut leaves out."),
         (
             "15",
             round(25 * 1001 / 30000 * 16_000),
-            ViolationCode.AUDIO_SHORT,
+            Code.AUDIO_SHORT,
             "wrong: 29.97 or 30000/1001 would fit exactly.",
         ),
-        ("12.5", 14_000, ViolationCode.AUDIO_SHORT, "Raise max_missing_audio_share or drop the row."),
+        ("12.5", 14_000, Code.AUDIO_SHORT, "Raise `max_missing_audio_share` or drop the row."),
     ],
 )
 def test_a_rate_that_is_wrong_is_said_with_the_one_at_which_faces_and_audio_are_of_one_length(
     corpus, declared, samples, code, hint
 ):
     corpus.row("a", audio_path=corpus.wav("a.wav", samples), source_fps=declared)
-    (violation,) = check(corpus).violations
-    assert violation.code is code
-    assert violation.hint.endswith(hint)
+    (finding,) = check(corpus).findings
+    assert finding.code is code
+    assert finding.hint.endswith(hint)
 
 
 def test_no_other_rate_is_offered_where_a_start_is_given(corpus):
     corpus.row("a", source_fps="12.5", start_sec="0")
-    (violation,) = check(corpus).violations
-    assert violation.hint == "Raise max_missing_audio_share or drop the row."
+    (finding,) = check(corpus).findings
+    assert finding.hint == "Raise `max_missing_audio_share` or drop the row."
 
 
 @pytest.mark.parametrize(("samples", "accepted"), [(16_000 + 640 + 320, True), (16_000 + 640 + 321, False)])
@@ -121,14 +121,14 @@ def test_clip_local_audio_may_outlast_the_faces_by_a_frame_and_the_stated_tolera
 def test_a25_a_clip_past_the_recordings_end_is_rejected(corpus):
     corpus.row("a", audio_path=corpus.wav("rec.wav", 160_000), start_sec="12")
     report = check(corpus)
-    assert found(report) == [("a", ViolationCode.AUDIO_NO_OVERLAP)]
-    assert "starts at 12.000 s and the recording ends at 10.000 s" in report.violations[0].found
+    assert found(report) == [("a", Code.AUDIO_NO_OVERLAP)]
+    assert "starts at 12.000 s and the recording ends at 10.000 s" in report.findings[0].found
 
 
 def test_a02_audio_one_frame_short_is_normal_and_counted_as_padding(corpus):
     corpus.row("a", audio_path=corpus.wav("a.wav", 15_360))
     report = check(corpus)
-    assert not report.violations
+    assert not report.findings
     assert report.clips[0].padded_samples == 640
 
 
@@ -136,12 +136,12 @@ def test_a25_audio_a_little_shorter_is_reported_with_its_share_and_a_lot_shorter
     corpus.row("little", audio_path=corpus.wav("l.wav", 14_800))
     corpus.row("lot", audio_path=corpus.wav("o.wav", 14_000))
     report = check(corpus)
-    assert [(v.sample_id, v.code, v.severity) for v in report.violations] == [
-        ("little", ViolationCode.AUDIO_SHORT, Severity.WARNING),
-        ("lot", ViolationCode.AUDIO_SHORT, Severity.ERROR),
+    assert [(v.sample_id, v.code, v.severity) for v in report.findings] == [
+        ("little", Code.AUDIO_SHORT, Severity.WARNING),
+        ("lot", Code.AUDIO_SHORT, Severity.ERROR),
     ]
-    assert "7.5% of the clip" in report.violations[0].found
-    assert "12.5% of the clip" in report.violations[1].found
+    assert "7.5% of the clip" in report.findings[0].found
+    assert "12.5% of the clip" in report.findings[1].found
     assert [clip.sample_id for clip in check(corpus, Policy(max_missing_audio_share=0.2)).clips] == ["little", "lot"]
 
 
@@ -167,7 +167,7 @@ def test_a39_a_missing_recording_is_an_error_for_each_row_that_names_it(corpus):
     corpus.row("b", audio_path="gone.wav", start_sec=0)
     corpus.row("c")
     report = check(corpus)
-    assert found(report) == [("a", ViolationCode.AUDIO_MISSING), ("b", ViolationCode.AUDIO_MISSING)]
+    assert found(report) == [("a", Code.AUDIO_MISSING), ("b", Code.AUDIO_MISSING)]
     assert len(report.clips) == 1
 
 
@@ -176,8 +176,8 @@ def test_a48_a_recording_with_nan_is_rejected_with_their_number(corpus):
     signal[[5, 7]] = np.nan, np.inf
     corpus.row("a", audio_path=corpus.wav("a.wav", signal, subtype="FLOAT"))
     report = check(corpus)
-    assert found(report) == [("a", ViolationCode.AUDIO_NON_FINITE)]
-    assert "2 samples" in report.violations[0].found
+    assert found(report) == [("a", Code.AUDIO_NON_FINITE)]
+    assert "2 samples" in report.findings[0].found
 
 
 @pytest.mark.parametrize(("peak", "refused"), [(1.5, False), (15.9, False), (32_000, True)])
@@ -187,10 +187,10 @@ def test_integers_that_were_cast_to_floats_are_refused_and_peaks_above_full_scal
     np.save(corpus.root / "b.npy", signal)
     corpus.row("array", audio_path="b.npy", audio_sample_rate=16_000)
     report = check(corpus)
-    codes = [(name, ViolationCode.AUDIO_SCALE) for name in ("wav", "array")]
+    codes = [(name, Code.AUDIO_SCALE) for name in ("wav", "array")]
     assert found(report) == (codes if refused else [])
     if refused:
-        assert "samples of up to 32,000" in report.violations[0].found
+        assert "samples of up to 32,000" in report.findings[0].found
 
 
 def test_faces_of_another_shape_than_most_are_rejected(corpus):
@@ -198,7 +198,7 @@ def test_faces_of_another_shape_than_most_are_rejected(corpus):
         corpus.row(name)
     corpus.row("c", visual_path=corpus.faces("c.npy", shape=(4, 8)))
     report = check(corpus)
-    assert found(report) == [("c", ViolationCode.FACE_SHAPE_MISMATCH)]
+    assert found(report) == [("c", Code.FACE_SHAPE_MISMATCH)]
     assert [clip.sample_id for clip in report.clips] == ["a", "b"]
 
 
@@ -206,7 +206,7 @@ def test_one_array_with_two_rates_is_refused_in_all_its_rows(corpus):
     np.save(corpus.root / "rec.npy", np.zeros(64_000, np.int16))
     corpus.row("a", audio_path="rec.npy", audio_sample_rate=16_000, start_sec=0)
     corpus.row("b", audio_path="rec.npy", audio_sample_rate=32_000, start_sec=0)
-    assert found(check(corpus)) == [("a", ViolationCode.AUDIO_RATE_INVALID), ("b", ViolationCode.AUDIO_RATE_INVALID)]
+    assert found(check(corpus)) == [("a", Code.AUDIO_RATE_INVALID), ("b", Code.AUDIO_RATE_INVALID)]
 
 
 def test_p07_everything_wrong_with_a_file_is_reported_in_one_pass(corpus):
@@ -218,11 +218,11 @@ def test_p07_everything_wrong_with_a_file_is_reported_in_one_pass(corpus):
     corpus.row("audio", audio_path="gone.wav")
     report = check(corpus)
     assert found(report) == [
-        ("fps", ViolationCode.SOURCE_FPS_INVALID),
-        ("labels", ViolationCode.LABELS_INVALID),
-        ("count", ViolationCode.LABEL_COUNT_MISMATCH),
-        ("faces", ViolationCode.FACES_MISSING),
-        ("audio", ViolationCode.AUDIO_MISSING),
+        ("fps", Code.SOURCE_FPS_INVALID),
+        ("labels", Code.LABELS_INVALID),
+        ("count", Code.LABEL_COUNT_MISMATCH),
+        ("faces", Code.FACES_MISSING),
+        ("audio", Code.AUDIO_MISSING),
     ]
     assert (len(report.clips), report.row_count, report.rejected) == (1, 6, 5)
 
@@ -254,7 +254,7 @@ def test_what_is_written_is_read_back_the_same(corpus, tmp_path):
     corpus.row("a:1", source_fps="30000/1001", audio_path=rec, start_sec="1.001", license="CC0")
     corpus.row("b", source_fps="12.5", audio_path=rec, start_sec="0")
     report, folder = written(corpus, tmp_path)
-    assert not report.violations
+    assert not report.findings
     for before, after in zip(report.clips, read_manifest(folder), strict=True):
         assert before.labels.tolist() == after.labels.tolist()
         assert replace(before, labels=after.labels) == replace(after, labels=after.labels)
@@ -266,7 +266,7 @@ def test_the_canonical_tsv_validates_where_it_lies_and_gives_the_same_clips(corp
     corpus.row("b", start_sec="0")
     report, folder = written(corpus, tmp_path)
     again = validate(read_tsv(folder / "manifest.tsv"), root=folder, dataset="test", policy=Policy())
-    assert not again.violations
+    assert not again.findings
     assert [(c.sample_id, c.start_sec, c.source_fps) for c in again.clips] == [
         (c.sample_id, c.start_sec, c.source_fps) for c in report.clips
     ]
@@ -301,7 +301,7 @@ def test_a_damaged_artifact_fails_its_checks(corpus, tmp_path):
     assert [o.name for o in verify_manifest(folder, Policy()) if o.blocks] == ["sample_ids_unique"]
 
 
-def test_violations_lie_beside_the_manifest_as_json_lines(corpus, tmp_path):
+def test_findings_lie_beside_the_manifest_as_json_lines(corpus, tmp_path):
     corpus.row("bad", labels=[0] * 26)
     _, folder = written(corpus, tmp_path)
     (line,) = (folder / "violations.jsonl").read_text().splitlines()
@@ -321,8 +321,8 @@ def test_a45_a_lossy_recording_is_refused_and_told_what_to_do(corpus):
     soundfile.write(corpus.root / "a.mp3", np.zeros(16_000), 16_000, format="MP3")
     corpus.row("a", audio_path="a.mp3")
     report = check(corpus)
-    assert found(report) == [("a", ViolationCode.AUDIO_UNSUPPORTED)]
-    assert "WAV" in report.violations[0].message()
+    assert found(report) == [("a", Code.AUDIO_UNSUPPORTED)]
+    assert "WAV" in report.findings[0].message()
 
 
 @pytest.mark.parametrize(
@@ -352,9 +352,9 @@ def test_two_ids_on_the_same_faces_sound_and_start_are_a_warning_whatever_they_a
     corpus.row("second", **{**fields, **({field: made[other]() if other in made else other} if field else {})})
     report = check(corpus)
     assert [clip.sample_id for clip in report.clips] == ["first", "second"]
-    told = [(v.sample_id, v.code, v.severity, v.found) for v in report.violations]
+    told = [(v.sample_id, v.code, v.severity, v.found) for v in report.findings]
     found = "the faces, the recording and the start of 'first' in row 2"
-    assert told == ([("second", ViolationCode.SHARED_MEDIA, Severity.WARNING, found)] if same else [])
+    assert told == ([("second", Code.SHARED_MEDIA, Severity.WARNING, found)] if same else [])
 
 
 # ---- which stream, which channel
@@ -394,7 +394,7 @@ def test_two_channels_of_one_file_in_two_splits_are_one_shared_recording(corpus,
         )
         _, folder = written(corpus, tmp_path / str(channel))
         splits.append(read_split(str(channel), folder))
-    assert [v.code for v in find_leakage(splits[0], splits[1:])] == [ViolationCode.SHARED_RECORDING]
+    assert [v.code for v in find_leakage(splits[0], splits[1:])] == [Code.SHARED_RECORDING]
 
 
 def test_manifests_whose_rows_choose_nothing_have_no_columns_for_it(corpus, tmp_path):
@@ -407,10 +407,10 @@ def test_manifests_whose_rows_choose_nothing_have_no_columns_for_it(corpus, tmp_
 @pytest.mark.parametrize(
     ("column", "value", "code"),
     [
-        ("audio_channel", "left", ViolationCode.AUDIO_CHANNELS),
-        ("audio_channel", "1", ViolationCode.AUDIO_CHANNELS),
-        ("audio_stream", "first one", ViolationCode.AUDIO_STREAM),
-        ("audio_stream", "1", ViolationCode.AUDIO_STREAM),
+        ("audio_channel", "left", Code.AUDIO_CHANNELS),
+        ("audio_channel", "1", Code.AUDIO_CHANNELS),
+        ("audio_stream", "first one", Code.AUDIO_STREAM),
+        ("audio_stream", "1", Code.AUDIO_STREAM),
     ],
 )
 def test_a_choice_that_is_none_or_is_not_there_is_refused(corpus, column, value, code):
@@ -429,13 +429,13 @@ def test_channels_that_cancel_each_other_are_a_finding_and_a_chosen_one_is_none(
     corpus.row("chosen", audio_path=pair, audio_channel=0)
     corpus.row("alike", audio_path=corpus.wav("c.wav", np.stack([left, noise(4)], 1)))
     report = check(corpus)
-    assert [(v.sample_id, v.code, v.severity) for v in report.violations] == [
-        ("nearly", ViolationCode.AUDIO_CANCELLED, Severity.WARNING),
-        ("wholly", ViolationCode.AUDIO_CANCELLED, Severity.WARNING),
+    assert [(v.sample_id, v.code, v.severity) for v in report.findings] == [
+        ("nearly", Code.AUDIO_CANCELLED, Severity.WARNING),
+        ("wholly", Code.AUDIO_CANCELLED, Severity.WARNING),
     ]
-    assert "lies 36.3 dB below them" in report.violations[0].found  # 20 log10(sqrt((1 + 0.97**2) / 2) / 0.015)
-    assert "is silent" in report.violations[1].found
-    assert report.violations[0].hint == "The channels cancel each other; choose one by audio_channel."
+    assert "lies 36.3 dB below them" in report.findings[0].found  # 20 log10(sqrt((1 + 0.97**2) / 2) / 0.015)
+    assert "is silent" in report.findings[1].found
+    assert report.findings[0].hint == "The channels cancel each other; choose one by audio_channel."
 
 
 def test_a_header_that_promises_more_and_an_md5_that_differs_are_warnings(corpus):
@@ -448,6 +448,6 @@ def test_a_header_that_promises_more_and_an_md5_that_differs_are_warnings(corpus
     path.write_bytes(data)
     corpus.row("digest", audio_path="b.flac")
     report = check(corpus)
-    assert found(report) == [("cut", ViolationCode.AUDIO_STOPPED), ("digest", ViolationCode.AUDIO_MD5)]
-    assert "a.wav: the header promises 16,000 frames, the file holds 15,900" in report.violations[0].found
+    assert found(report) == [("cut", Code.AUDIO_STOPPED), ("digest", Code.AUDIO_MD5)]
+    assert "a.wav: the header promises 16,000 frames, the file holds 15,900" in report.findings[0].found
     assert len(report.clips) == 2

@@ -10,8 +10,9 @@ from muvap_assets.asd.contract import TrackBoxes
 from muvap_assets.asd.corpora import msdwild
 from muvap_assets.asd.corpora.msdwild import MsdwildCorpus
 from muvap_assets.asd.corpora.tsv import read_tsv
+from muvap_assets.codes import Code, Severity
 from muvap_assets.datasets import parse_datasets
-from muvap_assets.errors import ConfigError, Severity, ViolationCode
+from muvap_assets.errors import ConfigError
 from muvap_assets.media.video import VideoSource
 
 
@@ -36,7 +37,7 @@ def spans(parsed):
 
 
 def codes(parsed, severity=None):
-    return [violation.code for violation in parsed.violations if severity in (None, violation.severity)]
+    return [finding.code for finding in parsed.findings if severity in (None, finding.severity)]
 
 
 # --- windows ---
@@ -93,8 +94,8 @@ def test_a_video_too_short_for_a_window_is_told(mini):
     mini.boxes("a", 29, faces=(0,))
     mini.speaks("a", "0", 0, 1)
     parsed = read(mini)
-    assert codes(parsed) == [ViolationCode.VIDEO_WITHOUT_WINDOW]
-    assert "faces on 29 frames, 2.900 s; required: at least 3 s" in parsed.violations[0].message()
+    assert codes(parsed) == [Code.VIDEO_WITHOUT_WINDOW]
+    assert "faces on 29 frames, 2.900 s; required: at least 3 s" in parsed.findings[0].message()
 
 
 def test_windows_do_not_drift_at_a_rate_that_is_no_whole_number(mini, monkeypatch):
@@ -148,8 +149,8 @@ def test_a20_a_missing_rttm_is_found_out_before_any_video_is_opened(mini, monkey
     monkeypatch.setattr(msdwild, "declared_rate", lambda path: opened.append(path))
     mini.boxes("a", 30)
     parsed = MsdwildCorpus(kind="msdwild", root=mini.root).read()
-    assert codes(parsed) == [ViolationCode.RTTM_MISSING]
-    assert "all.rttm: it cannot be read (No such file or directory)" in parsed.violations[0].message()
+    assert codes(parsed) == [Code.RTTM_MISSING]
+    assert "all.rttm: it cannot be read (No such file or directory)" in parsed.findings[0].message()
     assert (parsed.rows, parsed.row_count, opened) == ((), 0, [])
 
 
@@ -173,7 +174,7 @@ def test_a_video_without_turns_is_wrong_in_the_whole_corpus_and_no_part_of_a_spl
     mini.speaks("a", "0", 0, 1)
     parsed = read(mini, split=split)
     assert [row.video_id for row in parsed.rows] == ["a"]
-    assert codes(parsed) == ([ViolationCode.RTTM_MISSING] if split == "all" else [])
+    assert codes(parsed) == ([Code.RTTM_MISSING] if split == "all" else [])
     assert parsed.row_count == (2 if split == "all" else 1)
 
 
@@ -187,12 +188,12 @@ def test_a19_a_face_without_a_speaker_is_refused_and_both_directions_are_counted
     parsed = read(mini)
     assert spans(parsed) == [(0, 0, 30), (1, 0, 30)]
     assert parsed.row_count == 3
-    assert [(v.code, v.severity, v.sample_id) for v in parsed.violations] == [
-        (ViolationCode.FACE_WITHOUT_SPEAKER, Severity.ERROR, "a_7"),
-        (ViolationCode.SPEAKER_WITHOUT_FACE, Severity.WARNING, "a"),
-        (ViolationCode.SPEAKER_WITHOUT_FACE, Severity.WARNING, "a"),
+    assert [(v.code, v.severity, v.sample_id) for v in parsed.findings] == [
+        (Code.FACE_WITHOUT_SPEAKER, Severity.ERROR, "a_7"),
+        (Code.SPEAKER_WITHOUT_FACE, Severity.WARNING, "a"),
+        (Code.SPEAKER_WITHOUT_FACE, Severity.WARNING, "a"),
     ]
-    assert "face 7, of 1 tracks, has no speaker among '0', '1', '2', '3'" in parsed.violations[0].message()
+    assert "face 7, of 1 tracks, has no speaker among '0', '1', '2', '3'" in parsed.findings[0].message()
     counts = parsed.notes["counts"]
     assert (counts["faces_without_speaker"], counts["speakers_without_face"]) == (1, 2)
 
@@ -204,7 +205,7 @@ def test_a19_an_explicit_policy_makes_such_a_face_never_speak(mini):
     parsed = read(mini, unmatched_faces="negative")
     assert [(row.boxes.face_id, int(row.labels.sum())) for row in parsed.rows] == [(0, 30), (1, 30), (7, 0)]
     assert codes(parsed, Severity.ERROR) == []
-    assert codes(parsed) == [ViolationCode.FACE_WITHOUT_SPEAKER]
+    assert codes(parsed) == [Code.FACE_WITHOUT_SPEAKER]
 
 
 @pytest.mark.parametrize("speaker", ["01", "1.0", "spk1", "10"])
@@ -213,7 +214,7 @@ def test_a19_a_face_is_the_speaker_of_the_very_same_name(mini, speaker):
     mini.speaks("a", speaker, 0, 1)
     parsed = read(mini)
     assert parsed.rows == ()
-    assert codes(parsed) == [ViolationCode.FACE_WITHOUT_SPEAKER, ViolationCode.SPEAKER_WITHOUT_FACE]
+    assert codes(parsed) == [Code.FACE_WITHOUT_SPEAKER, Code.SPEAKER_WITHOUT_FACE]
 
 
 def test_a_face_without_a_speaker_and_without_a_track_harms_nobody(mini):
@@ -235,9 +236,9 @@ def test_a21_videos_of_negative_names_are_skipped_and_listed(mini, split):
     parsed = read(mini, split=split)
     assert [row.video_id for row in parsed.rows] == ["a"]
     assert parsed.row_count == 1
-    (violation,) = parsed.violations
-    assert (violation.code, violation.severity) == (ViolationCode.ID_NEGATIVE, Severity.WARNING)
-    assert "2 videos: -00012, -00013" in violation.message()
+    (finding,) = parsed.findings
+    assert (finding.code, finding.severity) == (Code.ID_NEGATIVE, Severity.WARNING)
+    assert "2 videos: -00012, -00013" in finding.message()
     assert parsed.notes["negative_ids"] == ["-00012", "-00013"]
 
 
@@ -256,11 +257,11 @@ def test_what_is_wrong_with_several_videos_is_told_together_and_the_others_go_on
     parsed = read(mini)
     assert [row.video_id for row in parsed.rows] == ["a"]
     assert parsed.row_count == 5
-    assert {(v.sample_id, v.code) for v in parsed.violations} == {
-        ("b", ViolationCode.BOX_INVALID),
-        ("c", ViolationCode.FACES_MISSING),
-        ("d", ViolationCode.FACES_MISSING),
-        ("e", ViolationCode.RTTM_INVALID),
+    assert {(v.sample_id, v.code) for v in parsed.findings} == {
+        ("b", Code.BOX_INVALID),
+        ("c", Code.FACES_MISSING),
+        ("d", Code.FACES_MISSING),
+        ("e", Code.RTTM_INVALID),
     }
 
 
@@ -311,10 +312,10 @@ def test_a_canonical_row_of_boxes_needs_all_three_of_its_columns(tmp_path):
     rows = [["" if field == "-" else field for field in line.split()] for line in CANONICAL.split("\n")]
     path.write_text("".join("\t".join(fields) + "\n" for fields in rows if fields))
     parsed = read_tsv(path)
-    assert [(v.sample_id, v.code, v.field) for v in parsed.violations] == [
-        ("no_boxes", ViolationCode.PATH_INVALID, "boxes_path"),
-        ("no_face", ViolationCode.BOX_INVALID, "face_id"),
-        ("no_frame", ViolationCode.BOX_INVALID, "first_frame"),
+    assert [(v.sample_id, v.code, v.field) for v in parsed.findings] == [
+        ("no_boxes", Code.PATH_INVALID, "boxes_path"),
+        ("no_face", Code.BOX_INVALID, "face_id"),
+        ("no_frame", Code.BOX_INVALID, "first_frame"),
     ]
     good, array = parsed.rows
     assert (good.boxes, good.start_sec) == (TrackBoxes("v.csv", 3, 7), Fraction(1001, 30000))
@@ -327,5 +328,5 @@ def test_one_mistyped_frame_id_asks_for_no_million_windows(mini):
     mini.speaks("a", "0", 0, 1)
     parsed = read(mini)
     assert parsed.rows == ()
-    assert codes(parsed, Severity.ERROR) == [ViolationCode.BOX_INVALID]
-    assert "boxes from frame 0 to 999999999, which is over 100,000 windows" in parsed.violations[0].found
+    assert codes(parsed, Severity.ERROR) == [Code.BOX_INVALID]
+    assert "boxes from frame 0 to 999999999, which is over 100,000 windows" in parsed.findings[0].found

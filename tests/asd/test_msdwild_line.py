@@ -22,8 +22,9 @@ from muvap_assets.asd.manifest_files import read_manifest
 from muvap_assets.asd.packs import video_writer
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.packs.writer import write_pack
+from muvap_assets.codes import Code, Severity
 from muvap_assets.datasets import parse_datasets
-from muvap_assets.errors import Severity, ValidationError, ViolationCode
+from muvap_assets.errors import ValidationError
 from muvap_assets.layout import Layout
 from muvap_assets.media.video import VideoSource
 from muvap_assets.media.video_faces import BORDER_GREY
@@ -64,13 +65,13 @@ def publish(mini, tmp_path, **options):
     layout, corpus = Layout(tmp_path / "data"), corpus_of(mini, **options)
     for step in STEPS:
         outcome = step(layout, corpus)
-        assert outcome.published, [check.violations for check in outcome.checks if not check.passed]
+        assert outcome.published, [check.findings for check in outcome.checks if not check.passed]
     clips = read_manifest(layout.asd_manifest("wild").current)
     return clips, list(PackReader(layout.asd_packed_shards("wild").current))
 
 
 def found(report):
-    return [(violation.sample_id, violation.code) for violation in report.violations]
+    return [(finding.sample_id, finding.code) for finding in report.findings]
 
 
 def pack(clips, root, folder, **options):
@@ -149,14 +150,14 @@ def test_a18_an_empty_box_rejects_its_windows_and_names_frame_and_time(mini):
     report = manifest(mini)
     assert [clip.boxes.first_frame for clip in report.clips] == [15, 30, 45]
     assert found(report) == [
-        ("00001_0_000000", ViolationCode.BOX_EMPTY),
-        ("00001_0_000000", ViolationCode.BOX_OUTSIDE),
+        ("00001_0_000000", Code.BOX_EMPTY),
+        ("00001_0_000000", Code.BOX_OUTSIDE),
     ]
     assert (
         "face 0, frame 10 at 0.400 s: box 20, 20, 20, 60 is thinner than a pixel (and 1 more"
-        in report.violations[0].found
+        in report.findings[0].found
     )
-    assert "frame 11 at 0.440 s: box -90, 20, -10, 60 lies outside the picture of 176x144" in report.violations[1].found
+    assert "frame 11 at 0.440 s: box -90, 20, -10, 60 lies outside the picture of 176x144" in report.findings[1].found
 
 
 # --- one recording, one video ---
@@ -210,7 +211,7 @@ def test_the_published_tsv_is_again_the_same_corpus(mini, tmp_path):
     assert clips[-1].start_sec == Fraction(18 * 1001, 30000)
     folder = Layout(tmp_path / "data").asd_manifest("wild").current
     again = read_tsv(folder / "manifest.tsv")
-    assert not again.violations
+    assert not again.findings
     entry = {"kind": "tsv", "manifest": str(folder / "manifest.tsv"), "dataset": "wild"}
     corpus = parse_datasets({"corpora": {"again": entry}}, tmp_path / "datasets.yaml").corpus("again")
     layout = Layout(tmp_path / "second")
@@ -239,9 +240,9 @@ def test_a49_sound_is_placed_against_the_first_frame_and_its_offset_told(
     mini.boxes("00001", 50, faces=(0,))
     mini.speaks("00001", "0", 0, 1)
     report = manifest(mini, window_sec=2, overlap_sec=0, max_missing_audio_share=0.3)
-    offset = next(v for v in report.violations if v.code is ViolationCode.AUDIO_OFFSET)
+    offset = next(v for v in report.findings if v.code is Code.AUDIO_OFFSET)
     assert offset.severity is Severity.WARNING
-    direction, told = ("after", "silence was put") if shift > 0 else ("before", "what is earlier was cut off")
+    direction, told = ("after", "silence was put") if shift > 0 else ("before", "its start was cut off")
     # the encoder's priming belongs to the sound: it is decoded, and lies where its timestamps say
     assert f"s {direction} its first frame" in offset.found
     assert told in offset.hint
@@ -269,11 +270,11 @@ def test_what_is_missing_of_a_videos_sound_within_a_clip_is_held_to_the_rule_of_
     mini.boxes("00001", 100, faces=(0,))
     mini.speaks("00001", "0", 0, 1)
     report = manifest(mini, window_sec=4, overlap_sec=0, **options)
-    told = [v for v in report.violations if v.code is ViolationCode.AUDIO_SHORT]
+    told = [v for v in report.findings if v.code is Code.AUDIO_SHORT]
     assert [v.severity for v in told] == [severity] * bool(severity)
     assert len(report.clips) == (severity is not Severity.ERROR)
-    for violation in told:
-        seconds, percent = re.findall(r"has holes of ([\d.]+) s, ([\d.]+)% of the clip", violation.found)[0]
+    for finding in told:
+        seconds, percent = re.findall(r"has holes of ([\d.]+) s, ([\d.]+)% of the clip", finding.found)[0]
         assert float(seconds) == pytest.approx(4 * share, abs=0.07)  # an AAC packet more or less
         assert float(percent) == pytest.approx(100 * share, abs=2)
 
@@ -283,7 +284,7 @@ def test_a_hole_concerns_only_the_clips_it_falls_into(mini):
     mini.boxes("00001", 100, faces=(0,))
     mini.speaks("00001", "0", 0, 1)
     report = manifest(mini, window_sec=1, overlap_sec=0)
-    assert found(report) == [("00001_0_000025", ViolationCode.AUDIO_SHORT)]
+    assert found(report) == [("00001_0_000025", Code.AUDIO_SHORT)]
     assert [clip.sample_id for clip in report.clips] == ["00001_0_000000", "00001_0_000050", "00001_0_000075"]
 
 
@@ -305,10 +306,10 @@ def test_a25_a_window_after_the_recording_has_ended_is_rejected(two_faces):
     report = manifest(two_faces, audio=str(wavs), window_sec=1, overlap_sec=0)
     assert [clip.padded_samples for clip in report.clips] == [RATE_HZ // 10] * 2
     assert found(report) == [
-        ("00001_0_000000", ViolationCode.AUDIO_SHORT),
-        ("00001_1_000000", ViolationCode.AUDIO_SHORT),
-        ("00001_0_000025", ViolationCode.AUDIO_NO_OVERLAP),
-        ("00001_1_000025", ViolationCode.AUDIO_NO_OVERLAP),
+        ("00001_0_000000", Code.AUDIO_SHORT),
+        ("00001_1_000000", Code.AUDIO_SHORT),
+        ("00001_0_000025", Code.AUDIO_NO_OVERLAP),
+        ("00001_1_000025", Code.AUDIO_NO_OVERLAP),
     ]
 
 
@@ -317,7 +318,7 @@ def test_a_video_is_no_recording_of_faces_that_come_from_elsewhere(corpus):
     write_mp4(video, [np.zeros((32, 32), np.uint8)] * 25, Fraction(25), sound=clicks(1, []))
     corpus.row("a", audio_path="talk.mp4")
     report = line.validate_corpus(line_corpus(corpus))
-    assert found(report) == [("a", ViolationCode.AUDIO_UNSUPPORTED)]
+    assert found(report) == [("a", Code.AUDIO_UNSUPPORTED)]
 
 
 def line_corpus(corpus):
@@ -332,7 +333,7 @@ def test_a_video_without_sound_is_named(mini, sound):
     mini.speaks("00001", "0", 0, 1)
     report = manifest(mini)
     assert report.clips == ()
-    assert found(report)[0][1] in (ViolationCode.AUDIO_MISSING, ViolationCode.AUDIO_EMPTY)
+    assert found(report)[0][1] in (Code.AUDIO_MISSING, Code.AUDIO_EMPTY)
 
 
 # --- videos that are not what they should be ---
@@ -345,7 +346,7 @@ def test_boxes_beyond_the_last_frame_refuse_the_whole_video_with_both_counts(min
     mini.speaks("00001", "0", 0, 1)
     report = manifest(mini)
     assert report.clips == ()
-    counted = [violation for violation in report.violations if violation.code is ViolationCode.LABEL_COUNT_MISMATCH]
+    counted = [finding for finding in report.findings if finding.code is Code.LABEL_COUNT_MISMATCH]
     assert len(counted) == report.row_count > 1
     assert "60 frames decode, its boxes need 62; required: a frame for each box of the file" in counted[0].message()
 
@@ -368,7 +369,7 @@ def test_a_canonical_row_is_held_to_the_frames_of_its_video(mini, boxes, labels,
     entry = {"kind": "tsv", "manifest": str(path)}
     report = line.validate_corpus(parse_datasets({"corpora": {"v": entry}}, mini.root / "d.yaml").corpus("v"))
     assert report.clips == ()
-    (counted,) = [violation for violation in report.violations if violation.code is ViolationCode.LABEL_COUNT_MISMATCH]
+    (counted,) = [finding for finding in report.findings if finding.code is Code.LABEL_COUNT_MISMATCH]
     assert "60 frames decode" in counted.found
     assert found in counted.found
 
@@ -380,7 +381,7 @@ def test_a_corpus_without_a_clip_is_refused_and_nothing_is_published(mini, tmp_p
     mini.speaks("00001", "0", 0, 1)
     outcome = line.make_manifest(Layout(tmp_path / "data"), corpus_of(mini, on_violation=policy))
     assert outcome.published is None
-    empty = [v for check in outcome.blocking for v in check.violations if v.code is ViolationCode.MANIFEST_EMPTY]
+    empty = [v for check in outcome.blocking for v in check.findings if v.code is Code.MANIFEST_EMPTY]
     assert "no clip; required: at least one" in empty[0].message()
     with pytest.raises(ValidationError, match="no clip; required: at least one"):
         build_loudness_index(tmp_path, [], tmp_path, inputs={})
@@ -393,7 +394,7 @@ def test_a_video_of_variable_rate_is_rejected_from_the_frame_that_leaves_the_gri
     mini.speaks("00001", "0", 0, 1)
     report = manifest(mini)
     assert report.clips == ()
-    assert ViolationCode.VIDEO_TIMESTAMPS in {violation.code for violation in report.violations}
+    assert Code.VIDEO_TIMESTAMPS in {finding.code for finding in report.findings}
 
 
 def test_frames_that_waver_by_less_than_half_their_distance_keep_their_rate(mini):
@@ -424,7 +425,7 @@ def test_a_cut_or_damaged_video_is_a_finding_of_each_of_its_rows(two_faces, tmp_
     path.write_bytes(b"not a video")
     damaged = line.validate_corpus(corpus_of(two_faces))
     assert damaged.clips == ()
-    assert found(damaged) == [("00001", ViolationCode.VIDEO_UNREADABLE)]
+    assert found(damaged) == [("00001", Code.VIDEO_UNREADABLE)]
     with pytest.raises(ValidationError, match="00001_1_000015"):
         pack(report.clips, two_faces.root, tmp_path / "pack")
 
@@ -440,9 +441,9 @@ def test_a_download_that_broke_off_is_told_with_how_far_it_decodes(mini):
     soundfile.write(wavs / "00001.wav", clicks(3, [0.3]), RATE_HZ)
     report = manifest(mini, audio=str(wavs))
     assert report.clips == ()
-    (violation, *_) = report.violations
-    assert violation.code is ViolationCode.LABEL_COUNT_MISMATCH
-    assert "frames decode (decoding stopped: " in violation.found
+    (finding, *_) = report.findings
+    assert finding.code is Code.LABEL_COUNT_MISMATCH
+    assert "frames decode (decoding stopped: " in finding.found
 
 
 def test_a_video_that_became_shorter_since_it_was_validated_is_not_packed(two_faces, tmp_path):
@@ -450,9 +451,9 @@ def test_a_video_that_became_shorter_since_it_was_validated_is_not_packed(two_fa
     two_faces.video("00001", 30)
     with pytest.raises(ValidationError) as failure:
         pack(report.clips, two_faces.root, tmp_path / "pack")
-    codes = {violation.code for violation in failure.value.violations}
-    assert codes == {ViolationCode.AUDIO_CHANGED, ViolationCode.LABEL_COUNT_MISMATCH}
-    assert "30 frames decode; required: 40, up to the clip's last face" in str(failure.value)
+    codes = {finding.code for finding in failure.value.findings}
+    assert codes == {Code.AUDIO_CHANGED, Code.LABEL_COUNT_MISMATCH}
+    assert "30 frames decode, the clip needs 40 (" in str(failure.value)
 
 
 def test_boxes_that_changed_since_they_were_validated_are_not_packed(two_faces, tmp_path):

@@ -13,7 +13,7 @@ from muvap_assets.asd.corpora.ava import AvaCorpus
 from muvap_assets.asd.packs.report import Distribution, report_pack, unusual_figures
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import Severity
+from muvap_assets.codes import Severity
 from muvap_assets.layout import Layout
 from muvap_assets.storage.digests import file_sha256
 
@@ -100,10 +100,10 @@ def test_what_is_unlike_the_known_corpus_is_a_warning_each(tmp_path):
         padded_ms=replace(usual.padded_ms, p95=400.0),
     )
     found = unusual_figures(odd)
-    assert [violation.field for violation in found] == [
+    assert [finding.field for finding in found] == [
         *("speaking_share", "length_frames", "length_sec", "source_fps", "gain_db", "source_dbfs", "padded_ms"),
     ]
-    assert all(violation.severity is Severity.WARNING for violation in found)
+    assert all(finding.severity is Severity.WARNING for finding in found)
     assert found[0].message().startswith("ava_train: speaking_share: 99.0% of the frames; required: usually 10% to 50%")
 
 

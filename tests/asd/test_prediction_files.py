@@ -13,7 +13,8 @@ from muvap_assets.asd.categories import Category, average_precision_by_category,
 from muvap_assets.asd.evaluation import lift
 from muvap_assets.asd.prediction_files import TrackScores, read_ground_truth, read_predictions, write_predictions
 from muvap_assets.asd.timeline import source_indices
-from muvap_assets.errors import ValidationError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 
 BOX = ("0.1", "0.20", "3e-1", ".4")
 A, B = "vidA_0000_0060:1", "vidB_0000_0060:10"
@@ -46,7 +47,7 @@ def truth(tmp_path):
 
 
 def found(error):
-    return {(violation.code, violation.sample_id): violation.found for violation in error.value.violations}
+    return {(finding.code, finding.sample_id): finding.found for finding in error.value.findings}
 
 
 def test_scores_meet_rows_by_entity_and_time_whatever_their_order(truth):
@@ -110,13 +111,13 @@ def test_one_table_a_video_makes_one_ground_truth_in_the_order_given(tmp_path):
 @pytest.mark.parametrize(
     ("given", "code", "entity", "what"),
     [
-        (tracks()[:1], ViolationCode.COUNT_MISMATCH, A, "no scores"),
-        ([*tracks(), TrackScores(entity_id=A[:-1], scores=[1])], ViolationCode.SAMPLE_ID_INVALID, A[:-1], "not in the"),
-        ([*tracks(), tracks()[0]], ViolationCode.SAMPLE_ID_DUPLICATE, B, "given more than once"),
-        (tracks(a=(0.0, 0.1)), ViolationCode.COUNT_MISMATCH, A, "2 scores"),
-        (tracks(a=(0.0,) * 4), ViolationCode.COUNT_MISMATCH, A, "4 scores"),
-        (tracks(b=(0.0, np.nan)), ViolationCode.ROW_MALFORMED, B, "nan at 1"),
-        (tracks(b=(-np.inf, 0)), ViolationCode.ROW_MALFORMED, B, "-inf at 0"),
+        (tracks()[:1], Code.COUNT_MISMATCH, A, "no scores"),
+        ([*tracks(), TrackScores(entity_id=A[:-1], scores=[1])], Code.SAMPLE_ID_INVALID, A[:-1], "not in the"),
+        ([*tracks(), tracks()[0]], Code.SAMPLE_ID_DUPLICATE, B, "given more than once"),
+        (tracks(a=(0.0, 0.1)), Code.COUNT_MISMATCH, A, "2 scores"),
+        (tracks(a=(0.0,) * 4), Code.COUNT_MISMATCH, A, "4 scores"),
+        (tracks(b=(0.0, np.nan)), Code.ROW_MALFORMED, B, "nan at 1"),
+        (tracks(b=(-np.inf, 0)), Code.ROW_MALFORMED, B, "-inf at 0"),
     ],
 )
 def test_missing_extra_repeated_short_and_unusable_tracks_are_refused_and_nothing_is_written(
@@ -140,9 +141,9 @@ def test_everything_wrong_with_the_scores_is_said_at_once(truth):
     with pytest.raises(ValidationError) as error:
         truth.align([TrackScores(entity_id=A, scores=[np.nan] * 3), TrackScores(entity_id="nobody", scores=[1])])
     assert [*found(error)] == [
-        (ViolationCode.ROW_MALFORMED, A),
-        (ViolationCode.SAMPLE_ID_INVALID, "nobody"),
-        (ViolationCode.COUNT_MISMATCH, B),
+        (Code.ROW_MALFORMED, A),
+        (Code.SAMPLE_ID_INVALID, "nobody"),
+        (Code.COUNT_MISMATCH, B),
     ]
 
 

@@ -25,7 +25,9 @@ def softmax(logits):
 
 
 def shift_share(hold, shift, scale):
-    return scale * shift / (hold + scale * shift) if hold + shift else 0.0
+    # Where next to nobody is expected to speak, the turn holds: sums below 1e-8 count as that, in both divisions.
+    hold, shift = (value / max(hold + shift, 1e-8) for value in (hold, shift))
+    return scale * shift / max(hold + scale * shift, 1e-8)
 
 
 def slow_role_shift(logits, scale):

@@ -284,9 +284,7 @@ def test_damage_in_the_earlier_pack_fails_the_round_trip_of_a_copy_by_name(track
     damage(earlier / "shard-000000" / name)
     again, reuse = tracks.pack(earlier, shard_bytes=10_000_000)
     assert counts(reuse) == (6, 6, 0, 6)
-    failed = {
-        check.name: check.violations[0].sample_id for check in verify_pack(again, tracks.clips) if not check.passed
-    }
+    failed = {check.name: check.findings[0].sample_id for check in verify_pack(again, tracks.clips) if not check.passed}
     assert failed["round_trip"] == "track 5"
 
 

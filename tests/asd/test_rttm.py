@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from muvap_assets.asd.corpora.rttm import Turn, labels_at_centres, read_rttm
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
 
 TURN = "SPEAKER {name} 1 {start} {duration} <NA> <NA> {speaker} <NA> <NA>\n"
 
@@ -29,7 +29,7 @@ def test_turns_are_kept_exactly_by_recording_and_speaker(tmp_path):
         TURN.format(name="00001", start="3", duration="0", speaker="1"),
         "SPEAKER 00002 1 12.5 1 <NA> <NA> spk\r\n",
     )
-    assert not rttm.violations
+    assert not rttm.findings
     assert rttm.turns == {
         "00001": {"0": (Turn(Fraction(1, 10), Fraction(49, 20)),), "1": (Turn(Fraction(3), Fraction(3)),)},
         "00002": {"spk": (Turn(Fraction(25, 2), Fraction(27, 2)),)},
@@ -49,20 +49,20 @@ def test_turns_are_kept_exactly_by_recording_and_speaker(tmp_path):
 def test_a_turn_that_cannot_be_read_is_named_with_its_line_and_its_recording(tmp_path, line):
     good = TURN.format(name="00002", start="1", duration="1", speaker="0")
     rttm = write(tmp_path / "a.rttm", good, line)
-    (violation,) = rttm.violations
-    assert (violation.code, violation.row, violation.sample_id) == (ViolationCode.RTTM_INVALID, 2, "00001")
+    (finding,) = rttm.findings
+    assert (finding.code, finding.row, finding.sample_id) == (Code.RTTM_INVALID, 2, "00001")
     assert rttm.broken == {"00001"}
     assert set(rttm.turns) == {"00002"}
 
 
 def test_a_turn_of_no_recording_keeps_the_whole_file_out(tmp_path):
     rttm = write(tmp_path / "a.rttm", TURN.format(name="1", start="1", duration="1", speaker="0"), "SPEAKER\n")
-    assert [(v.code, v.row, v.sample_id) for v in rttm.violations] == [(ViolationCode.RTTM_INVALID, None, None)]
+    assert [(v.code, v.row, v.sample_id) for v in rttm.findings] == [(Code.RTTM_INVALID, None, None)]
 
 
 def test_a_missing_file_and_one_without_turns_are_the_same_finding(tmp_path):
     for rttm in (read_rttm(tmp_path / "none.rttm"), write(tmp_path / "empty.rttm", ";; nothing\n")):
-        assert [violation.code for violation in rttm.violations] == [ViolationCode.RTTM_MISSING]
+        assert [finding.code for finding in rttm.findings] == [Code.RTTM_MISSING]
         assert not rttm.turns
 
 

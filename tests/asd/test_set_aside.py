@@ -1,7 +1,6 @@
 """Tracks whose pictures do not decode: set aside under quarantine, named together without it, found before by a deep look."""
 
 import json
-from dataclasses import replace
 
 import cv2
 import numpy as np
@@ -19,9 +18,10 @@ from muvap_assets.asd.packs.verify import verify_pack
 from muvap_assets.asd.packs.writer import write_pack
 from muvap_assets.asd.policy import OnViolation, Policy
 from muvap_assets.cli.main import main
-from muvap_assets.errors import ValidationError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.layout import Layout
-from muvap_assets.publish import current_version, read_violations
+from muvap_assets.publish import current_version, read_findings
 from muvap_assets.takedown import Takedown, purge
 
 STEPS = (line.make_manifest, line.make_loudness_index, line.make_packed_shards)
@@ -94,11 +94,11 @@ def test_a_track_with_one_bad_picture_is_set_aside_and_the_pack_is_that_of_the_o
     published = outcome.published.path
     assert [clip.sample_id for clip in outcome.value] == ["t0", "t2", "t3", "array"]
     (finding,) = read_set_aside(published)
-    assert (finding.code, finding.sample_id, finding.row) == (ViolationCode.FACES_UNREADABLE, "t1", 3)
+    assert (finding.code, finding.sample_id, finding.row) == (Code.FACES_UNREADABLE, "t1", 3)
     assert "007.jpg: a JPEG without end marker, cut short at" in finding.found
     (check,) = [check for check in outcome.checks if not check.passed]
     assert (check.name, check.blocks, check.numbers["rejected"]) == ("rejected_tracks", False, 1)
-    assert finding in read_violations(tracks.layout.asd_packed_shards("c").violations)
+    assert finding in read_findings(tracks.layout.asd_packed_shards("c").findings)
 
     tracks.builder.rows = [row for row in tracks.builder.rows if row["sample_id"] != "t1"]
     others = tracks.publish(Layout(tmp_path / "others")).published.path
@@ -134,9 +134,9 @@ def test_without_quarantine_every_bad_track_is_named_and_nothing_is_published(tr
     tracks.damage("t2")
     with pytest.raises(ValidationError) as failure:
         tracks.publish(on_violation=OnViolation.FAIL)
-    assert [violation.sample_id for violation in failure.value.violations] == ["t0", "t2"]
-    assert "003.jpg: a JPEG without end marker" in failure.value.violations[0].found
-    assert "(and 1 more frames)" in failure.value.violations[0].found
+    assert [finding.sample_id for finding in failure.value.findings] == ["t0", "t2"]
+    assert "003.jpg: a JPEG without end marker" in failure.value.findings[0].found
+    assert "(and 1 more frames)" in failure.value.findings[0].found
     assert current_version(tracks.layout.asd_packed_shards("c")) is None
 
 
@@ -149,9 +149,9 @@ def test_rows_that_the_manifest_and_the_pack_set_aside_count_together(tracks, sh
         return
     with pytest.raises(ValidationError) as failure:
         tracks.publish(share=share)
-    assert [violation.code for violation in failure.value.violations] == ["rejected_share", "faces_unreadable"]
-    assert failure.value.violations[0].found == "2 of 5 rows rejected, 40.0%"
-    assert read_violations(tracks.layout.asd_packed_shards("c").violations) == list(failure.value.violations)
+    assert [finding.code for finding in failure.value.findings] == ["rejected_share", "faces_unreadable"]
+    assert failure.value.findings[0].found == "2 of 5 rows rejected, 40.0%"
+    assert read_findings(tracks.layout.asd_packed_shards("c").findings) == list(failure.value.findings)
 
 
 def test_a_pack_of_bad_tracks_alone_is_refused_with_all_of_them(corpus):
@@ -161,7 +161,7 @@ def test_a_pack_of_bad_tracks_alone_is_refused_with_all_of_them(corpus):
     tracks.damage("t1")
     with pytest.raises(ValidationError, match="t0") as failure:
         tracks.publish(share=1)
-    assert len(failure.value.violations) == 2
+    assert len(failure.value.findings) == 2
 
 
 def test_media_that_changed_since_the_manifest_fail_the_pack_also_under_quarantine(tracks):
@@ -172,7 +172,7 @@ def test_media_that_changed_since_the_manifest_fail_the_pack_also_under_quaranti
     (tracks.root / "t2" / "024.jpg").unlink()
     with pytest.raises(ValidationError) as failure:
         line.make_packed_shards(tracks.layout, corpus)
-    found = [(violation.sample_id, violation.code) for violation in failure.value.violations]
+    found = [(finding.sample_id, finding.code) for finding in failure.value.findings]
     assert found == [("t1", "faces_unreadable"), ("t2", "label_count_mismatch")]
 
 
@@ -204,7 +204,7 @@ def test_what_is_set_aside_is_told_by_inspect_and_verify_and_is_no_sample(tracks
     assert "faces_unreadable: row 3 (t1)" in verified.stdout
     shown = CliRunner().invoke(main, ["show", str(folder), "t1", "-o", str(tracks.root / "t1.html")])
     assert shown.exit_code == 1
-    assert "the track was set aside when it was packed: row 3 (t1): visual_path: 007.jpg: a JPEG" in shown.output
+    assert "the track was set aside when it was packed: row 3 (t1): visual_path: t1: 007.jpg: a JPEG" in shown.output
     dataset = PackedASDDataset(folder, window=25)
     assert sorted(dataset[i].sample_ids[0] for i in range(len(dataset))) == ["array", "t0", "t2", "t3"]
 
@@ -225,7 +225,7 @@ def test_a_list_that_is_not_what_the_pack_was_published_with_fails_its_checks(tr
         path.write_text({"emptied": "", "garbage": "{", "one more": told * 2, "another": another}.get(damage, "{}\n"))
     failed = [check for check in verify_pack(folder) if check.blocks]
     assert "shapes" in {check.name for check in failed}
-    assert any("violations.jsonl" in (finding.source or "") for check in failed for finding in check.violations)
+    assert any("violations.jsonl" in (finding.source or "") for check in failed for finding in check.findings)
 
 
 def test_a_track_set_aside_leaves_everything_when_it_is_purged(tracks):
@@ -260,8 +260,8 @@ def test_a_deep_look_finds_just_what_packing_would_find(tracks):
     plain, deep = (line.validate_corpus(tracks.corpus(), deep=deep) for deep in (False, True))
     assert len(plain.clips) == 5
     assert [clip.sample_id for clip in deep.clips] == ["t1", "t2", "array"]
-    set_aside = [replace(violation, source="train.tsv") for violation in read_set_aside(folder)]
-    assert [violation for violation in deep.violations if violation.sample_id in ("t0", "t3")] == set_aside
+    set_aside = [finding.placed(source="train.tsv") for finding in read_set_aside(folder)]
+    assert [finding for finding in deep.findings if finding.sample_id in ("t0", "t3")] == set_aside
     assert not line.validate_corpus(tracks.corpus(on_violation=OnViolation.FAIL), deep=True).accepted_as_a_whole
 
 
@@ -271,7 +271,7 @@ def test_the_command_looks_deep_where_it_is_told_to(tracks, tmp_path):
     assert CliRunner().invoke(main, ["validate", manifest]).exit_code == 0
     deep = CliRunner().invoke(main, ["validate", "--deep", manifest])
     assert deep.exit_code == 1
-    assert "train.tsv row 2 (t0): visual_path: 007.jpg: a JPEG without end marker" in deep.stdout
+    assert "train.tsv row 2 (t0): visual_path: t0: 007.jpg: a JPEG without end marker" in deep.stdout
     raw = tmp_path / "raw.jsonl"
     raw.write_text("{}\n")
     refused = CliRunner().invoke(main, ["validate", "--deep", str(raw)])
@@ -287,8 +287,8 @@ def test_a_picture_of_another_kind_is_told_by_its_first_bytes_when_the_manifest_
     for frame in (3, 4):
         (tracks.root / "t2" / f"{frame:03d}.jpg").write_bytes(picture)
     report = line.validate_corpus(tracks.corpus())
-    (finding,) = report.violations
-    assert (finding.code, finding.sample_id) == (ViolationCode.FACES_UNREADABLE, "t2")
+    (finding,) = report.findings
+    assert (finding.code, finding.sample_id) == (Code.FACES_UNREADABLE, "t2")
     assert f"t2: 003.jpg: no JPEG, it begins with {picture[:8]!r},{kind}".rstrip(",") in finding.found
     assert finding.found.endswith("(and 1 more files)")
     assert [clip.sample_id for clip in report.clips] == ["t0", "t1", "t3", "array"]

@@ -9,7 +9,7 @@ import pytest
 
 from muvap_assets.asd.contract import VisualKind
 from muvap_assets.asd.corpora.tsv import read_tsv
-from muvap_assets.errors import Severity, ViolationCode
+from muvap_assets.codes import Code, Severity
 
 HEADER = "sample_id\taudio_path\tvisual_path\tsource_fps\tlabels\tstart_sec"
 ROW = "clip_001\taudio/recording.wav\tfaces/clip_001.npy\t29.97\t[0,0,1,1]\t12.48"
@@ -34,19 +34,19 @@ def row(**fields):
 
 
 def codes(parsed):
-    return [violation.code for violation in parsed.violations]
+    return [finding.code for finding in parsed.findings]
 
 
 def test_a_first_line_of_very_many_columns_is_one_finding(tmp_path):
     parsed = parse(tmp_path, header="\t".join(f"c{number}" for number in range(80_000)))
-    (finding,) = parsed.violations
-    assert (finding.code, finding.found) == (ViolationCode.ROW_MALFORMED, "80000 columns")
+    (finding,) = parsed.findings
+    assert (finding.code, finding.found) == (Code.ROW_MALFORMED, "80000 columns")
 
 
 def test_the_contracts_example_is_read_as_it_stands(tmp_path):
     parsed = parse(tmp_path, ROW)
     (clip,) = parsed.rows
-    assert not parsed.violations
+    assert not parsed.findings
     assert (clip.row, clip.sample_id, clip.audio_path, clip.visual_path) == (
         2,
         "clip_001",
@@ -62,7 +62,7 @@ def test_the_contracts_example_is_read_as_it_stands(tmp_path):
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_a27_byte_order_mark_crlf_and_blank_lines_change_nothing(tmp_path, encoding, newline):
     parsed = parse(tmp_path, ROW, "", "  ", "", encoding=encoding, newline=newline)
-    assert (len(parsed.rows), parsed.row_count, parsed.violations) == (1, 1, ())
+    assert (len(parsed.rows), parsed.row_count, parsed.findings) == (1, 1, ())
 
 
 def test_a26_three_hours_of_labels_fit_in_one_field_and_the_csv_limit_is_restored(tmp_path):
@@ -75,7 +75,7 @@ def test_a26_three_hours_of_labels_fit_in_one_field_and_the_csv_limit_is_restore
 
 def test_fields_may_be_quoted(tmp_path):
     parsed = parse(tmp_path, row(labels='"[0, 1]"', audio_path='"a\tb.wav"'.replace("\t", " ")))
-    assert not parsed.violations
+    assert not parsed.findings
     assert parsed.rows[0].labels.tolist() == [0, 1]
 
 
@@ -103,50 +103,50 @@ def test_fields_may_be_quoted(tmp_path):
 )
 def test_a28_labels_that_are_not_a_list_of_0_and_1_are_refused_with_the_offending_entry(tmp_path, text, found):
     parsed = parse(tmp_path, row(labels=text))
-    assert codes(parsed) == [ViolationCode.LABELS_INVALID]
+    assert codes(parsed) == [Code.LABELS_INVALID]
     assert not parsed.rows
-    (violation,) = parsed.violations
-    assert found in violation.found
-    assert (violation.row, violation.field, violation.sample_id) == (2, "labels", "clip")
+    (finding,) = parsed.findings
+    assert found in finding.found
+    assert (finding.row, finding.field, finding.sample_id) == (2, "labels", "clip")
 
 
 def test_a28_labels_written_as_floats_are_accepted_with_a_note(tmp_path):
     parsed = parse(tmp_path, row(labels="[0.0, 1.0, 1]"))
     assert parsed.rows[0].labels.tolist() == [0, 1, 1]
-    assert [(v.code, v.severity) for v in parsed.violations] == [(ViolationCode.LABELS_FLOAT, Severity.WARNING)]
+    assert [(v.code, v.severity) for v in parsed.findings] == [(Code.LABELS_FLOAT, Severity.WARNING)]
 
 
 @pytest.mark.parametrize("column", ["sample_id", "audio_path", "visual_path", "source_fps", "labels"])
 def test_a_missing_column_is_named(tmp_path, column):
     header = "\t".join(name for name in HEADER.split("\t") if name != column)
     parsed = parse(tmp_path, header=header)
-    assert codes(parsed) == [ViolationCode.COLUMN_MISSING]
-    assert repr(column) in parsed.violations[0].found
+    assert codes(parsed) == [Code.COLUMN_MISSING]
+    assert repr(column) in parsed.findings[0].found
 
 
 def test_all_missing_columns_are_one_finding_that_says_what_may_be_meant(tmp_path):
-    (finding,) = parse(tmp_path, header=HEADER.replace("labels", "lables").replace("audio_path", "sound")).violations
+    (finding,) = parse(tmp_path, header=HEADER.replace("labels", "lables").replace("audio_path", "sound")).findings
     assert finding.found.startswith("no column 'audio_path', 'labels' in ['sample_id', 'sound', ")
     assert finding.hint == "Did you mean 'labels' by 'lables'?"
 
 
 @pytest.mark.parametrize("separator", [";", ","])
 def test_a_header_separated_by_something_else_than_tabs_is_told_so(tmp_path, separator):
-    (finding,) = parse(tmp_path, header=HEADER.replace("\t", separator)).violations
-    assert (finding.code, finding.row) == (ViolationCode.COLUMN_MISSING, 1)
+    (finding,) = parse(tmp_path, header=HEADER.replace("\t", separator)).findings
+    assert (finding.code, finding.row) == (Code.COLUMN_MISSING, 1)
     assert finding.found.endswith(f"separated by {separator!r}")
 
 
 def test_a_file_without_a_header_is_one_short_finding(tmp_path):
     labels = str([0, 1] * 4000)
-    (finding,) = parse(tmp_path, row(), header=row(labels=labels) + "\t\t").violations
-    assert finding.code == ViolationCode.COLUMN_MISSING
+    (finding,) = parse(tmp_path, row(), header=row(labels=labels) + "\t\t").findings
+    assert finding.code == Code.COLUMN_MISSING
     assert len(finding.message()) < 500
 
 
 def test_a_column_given_twice_is_told_beside_one_that_is_missing(tmp_path):
     parsed = parse(tmp_path, header=HEADER.replace("labels", "sample_id"))
-    assert codes(parsed) == [ViolationCode.COLUMN_MISSING, ViolationCode.COLUMN_DUPLICATE]
+    assert codes(parsed) == [Code.COLUMN_MISSING, Code.COLUMN_DUPLICATE]
 
 
 def test_start_sec_may_be_missing_as_column_or_as_value(tmp_path):
@@ -157,27 +157,27 @@ def test_start_sec_may_be_missing_as_column_or_as_value(tmp_path):
 
 def test_a_misspelled_column_is_reported_with_what_it_may_mean(tmp_path):
     parsed = parse(tmp_path, row(), header=HEADER.replace("start_sec", "start_secs"))
-    assert [(v.code, v.severity, v.hint) for v in parsed.violations] == [
-        (ViolationCode.COLUMN_UNKNOWN, Severity.WARNING, "Did you mean 'start_sec'?")
+    assert [(v.code, v.severity, v.hint) for v in parsed.findings] == [
+        (Code.COLUMN_UNKNOWN, Severity.WARNING, "Did you mean 'start_sec'?")
     ]
 
 
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
-        ({"sample_id": ""}, ViolationCode.SAMPLE_ID_INVALID),
-        ({"sample_id": "a\x07b"}, ViolationCode.SAMPLE_ID_INVALID),
-        ({"sample_id": "x" * 501}, ViolationCode.SAMPLE_ID_INVALID),
-        ({"audio_path": " "}, ViolationCode.PATH_INVALID),
-        ({"visual_path": "f\x00.npy"}, ViolationCode.PATH_INVALID),
-        ({"source_fps": ""}, ViolationCode.SOURCE_FPS_INVALID),
-        ({"source_fps": "0"}, ViolationCode.SOURCE_FPS_INVALID),
-        ({"source_fps": "29,97"}, ViolationCode.SOURCE_FPS_INVALID),
-        ({"start_sec": "-1"}, ViolationCode.START_SEC_INVALID),
-        ({"start_sec": "nan"}, ViolationCode.START_SEC_INVALID),
-        ({"start_sec": "0:12"}, ViolationCode.START_SEC_INVALID),
-        ({"start_sec": "1e99"}, ViolationCode.START_SEC_INVALID),
-        ({"audio_path": "a.npy"}, ViolationCode.AUDIO_RATE_INVALID),
+        ({"sample_id": ""}, Code.SAMPLE_ID_INVALID),
+        ({"sample_id": "a\x07b"}, Code.SAMPLE_ID_INVALID),
+        ({"sample_id": "x" * 501}, Code.SAMPLE_ID_INVALID),
+        ({"audio_path": " "}, Code.PATH_INVALID),
+        ({"visual_path": "f\x00.npy"}, Code.PATH_INVALID),
+        ({"source_fps": ""}, Code.SOURCE_FPS_INVALID),
+        ({"source_fps": "0"}, Code.SOURCE_FPS_INVALID),
+        ({"source_fps": "29,97"}, Code.SOURCE_FPS_INVALID),
+        ({"start_sec": "-1"}, Code.START_SEC_INVALID),
+        ({"start_sec": "nan"}, Code.START_SEC_INVALID),
+        ({"start_sec": "0:12"}, Code.START_SEC_INVALID),
+        ({"start_sec": "1e99"}, Code.START_SEC_INVALID),
+        ({"audio_path": "a.npy"}, Code.AUDIO_RATE_INVALID),
     ],
 )
 def test_each_bad_field_has_its_code(tmp_path, fields, code):
@@ -191,13 +191,13 @@ def test_a08_a_frame_rate_is_never_assumed(tmp_path):
         tmp_path, row(sample_id="a", source_fps="23.976"), row(sample_id="b", source_fps=""), row(sample_id="c")
     )
     assert [clip.source_fps.text for clip in parsed.rows] == ["23.976", "25"]
-    assert "never assumed" in parsed.violations[0].hint
+    assert "never assumed" in parsed.findings[0].hint
 
 
 @pytest.mark.parametrize(("kind", "rate"), [("mp4", "16000"), ("npy", "16k"), ("npy", "0"), ("npy", "16000.0")])
 def test_optional_columns_are_checked_too(tmp_path, kind, rate):
     parsed = parse(tmp_path, row() + f"\t{kind}\t{rate}", header=HEADER + "\tvisual_kind\taudio_sample_rate")
-    assert len(parsed.violations) == 1
+    assert len(parsed.findings) == 1
     assert not parsed.rows
 
 
@@ -209,15 +209,15 @@ def test_a_rate_for_all_rows_is_that_of_arrays_whose_row_gives_none(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_text("\n".join([HEADER + "\taudio_sample_rate", *rows]) + "\n")
     parsed = read_tsv(path, 8_000)
-    assert not parsed.violations
+    assert not parsed.findings
     assert {clip.sample_id: clip.audio_sample_rate for clip in parsed.rows} == {
         "own": 32_000,
         "none": 8_000,
         "wav": None,
     }
-    (refused,) = read_tsv(path).violations
-    assert (refused.sample_id, refused.code) == ("none", ViolationCode.AUDIO_RATE_INVALID)
-    assert "option audio_sample_rate" in refused.message()
+    (refused,) = read_tsv(path).findings
+    assert (refused.sample_id, refused.code) == ("none", Code.AUDIO_RATE_INVALID)
+    assert "option `audio_sample_rate`" in refused.message()
 
 
 def test_a_rate_for_all_rows_needs_no_column(tmp_path):
@@ -236,11 +236,11 @@ def test_every_broken_row_is_reported_at_once_and_the_good_ones_stay(tmp_path):
         '"unpaired\tquote"x\t\t\t\t',
     )
     assert [clip.sample_id for clip in parsed.rows] == ["good", "also good"]
-    assert [(v.row, v.code) for v in parsed.violations] == [
-        (3, ViolationCode.SOURCE_FPS_INVALID),
-        (3, ViolationCode.LABELS_INVALID),
-        (4, ViolationCode.ROW_MALFORMED),
-        (6, ViolationCode.ROW_MALFORMED),
+    assert [(v.row, v.code) for v in parsed.findings] == [
+        (3, Code.SOURCE_FPS_INVALID),
+        (3, Code.LABELS_INVALID),
+        (4, Code.ROW_MALFORMED),
+        (6, Code.ROW_MALFORMED),
     ]
     assert parsed.row_count == 5
 
@@ -253,15 +253,15 @@ def test_b19_a_stray_quotation_mark_takes_its_own_row_and_no_other(tmp_path, clo
         rows[6] = row(sample_id="s6") + '\tCC BY"'
     parsed = parse(tmp_path, *rows, header=HEADER + "\tlicense")
     assert [clip.sample_id for clip in parsed.rows] == [f"s{i}" for i in range(9) if i != 3]
-    assert [(v.row, v.code) for v in parsed.violations] == [(5, ViolationCode.ROW_MALFORMED)]
+    assert [(v.row, v.code) for v in parsed.findings] == [(5, Code.ROW_MALFORMED)]
     assert parsed.row_count == 9
 
 
 def test_a26_a_line_without_end_keeps_the_whole_file_from_being_taken(tmp_path, monkeypatch):
     monkeypatch.setattr("muvap_assets.asd.corpora.fields.MAX_ROW_CHARACTERS", 1000)
     parsed = parse(tmp_path, row(sample_id="a"), row(sample_id="b", labels="[" + "0," * 600), row(sample_id="c"))
-    (finding,) = parsed.violations
-    assert (finding.code, finding.row) == (ViolationCode.FILE_UNREADABLE, None)  # of the file: quarantine does not help
+    (finding,) = parsed.findings
+    assert (finding.code, finding.row) == (Code.FILE_UNREADABLE, None)  # of the file: quarantine does not help
     assert finding.found == "line 3 is over 1,000 characters without an end; nothing after it was read"
 
 
@@ -273,36 +273,36 @@ def test_manifests_are_read_in_two_threads_at_once(tmp_path):
     with ThreadPoolExecutor(2) as pool:
         rows = [row(sample_id=f"s{i}", labels=json.dumps(labels)) for i in range(4)]
         read = list(pool.map(lambda name: parse(tmp_path / name, *rows), "ab"))
-    assert [(len(parsed.rows), parsed.violations) for parsed in read] == [(4, ())] * 2
+    assert [(len(parsed.rows), parsed.findings) for parsed in read] == [(4, ())] * 2
     assert csv.field_size_limit() == before
 
 
 def test_all_rows_of_a_repeated_id_are_refused_and_name_one_another(tmp_path):
     parsed = parse(tmp_path, row(sample_id="a"), row(sample_id="b"), row(sample_id="a"))
     assert [clip.sample_id for clip in parsed.rows] == ["b"]
-    assert [(v.row, v.found) for v in parsed.violations] == [(2, "also in row 4"), (4, "also in row 2")]
+    assert [(v.row, v.found) for v in parsed.findings] == [(2, "also in row 4"), (4, "also in row 2")]
 
 
 def test_bytes_that_are_not_utf8_are_reported_with_their_row(tmp_path):
     path = tmp_path / "train.tsv"
     path.write_bytes(f"{HEADER}\n{row(sample_id='ok')}\n".encode() + row(sample_id="é").encode("latin-1") + b"\n")
     parsed = read_tsv(path)
-    assert [(v.row, v.code) for v in parsed.violations] == [(3, ViolationCode.ENCODING_INVALID)]
+    assert [(v.row, v.code) for v in parsed.findings] == [(3, Code.ENCODING_INVALID)]
     assert len(parsed.rows) == 1
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-be"])
 def test_a_file_in_utf16_or_utf32_is_one_finding_and_no_line_is_read(tmp_path, encoding):
     parsed = parse(tmp_path, row(sample_id="a"), row(sample_id="é"), encoding=encoding)
-    (finding,) = parsed.violations
-    assert (finding.code, finding.row, parsed.row_count) == (ViolationCode.ENCODING_INVALID, None, 0)
+    (finding,) = parsed.findings
+    assert (finding.code, finding.row, parsed.row_count) == (Code.ENCODING_INVALID, None, 0)
     assert finding.found.startswith("this is UTF-")
 
 
 def test_the_line_after_a_header_that_does_not_decode_is_never_taken_for_it(tmp_path):
     for second in (HEADER, "é"):
         parsed = parse(tmp_path, second, row(sample_id="b"), header=HEADER + "\té", encoding="latin-1")
-        assert [(v.row, v.code) for v in parsed.violations] == [(1, ViolationCode.ENCODING_INVALID)]
+        assert [(v.row, v.code) for v in parsed.findings] == [(1, Code.ENCODING_INVALID)]
         assert not parsed.rows
 
 
@@ -310,11 +310,11 @@ def test_the_line_after_a_header_that_does_not_decode_is_never_taken_for_it(tmp_
 def test_a_manifest_without_rows_is_an_error(tmp_path, content):
     path = tmp_path / "train.tsv"
     path.write_bytes(content)
-    assert codes(read_tsv(path)) == [ViolationCode.MANIFEST_EMPTY]
+    assert codes(read_tsv(path)) == [Code.MANIFEST_EMPTY]
 
 
 def test_a_manifest_that_is_not_there_is_a_finding_and_no_traceback(tmp_path):
-    assert codes(read_tsv(tmp_path / "none.tsv")) == [ViolationCode.FILE_UNREADABLE]
+    assert codes(read_tsv(tmp_path / "none.tsv")) == [Code.FILE_UNREADABLE]
 
 
 def test_license_and_consent_are_carried_through(tmp_path):
@@ -334,7 +334,7 @@ def test_license_and_consent_are_carried_through(tmp_path):
 def test_a_duplicate_of_a_broken_row_is_a_duplicate_all_the_same(tmp_path, broken, first):
     parsed = parse(tmp_path, *([broken, row()] if first else [row(), broken]), row(sample_id="other"))
     assert [clip.sample_id for clip in parsed.rows] == ["other"]
-    duplicates = [(v.row, v.found) for v in parsed.violations if v.code is ViolationCode.SAMPLE_ID_DUPLICATE]
+    duplicates = [(v.row, v.found) for v in parsed.findings if v.code is Code.SAMPLE_ID_DUPLICATE]
     assert duplicates == [(2, "also in row 3"), (3, "also in row 2")]
     assert parsed.row_count == 3
 
@@ -352,22 +352,22 @@ def test_a_duplicate_of_a_broken_row_is_a_duplicate_all_the_same(tmp_path, broke
 def test_ids_that_differ_only_by_case_or_unicode_form_are_a_warning_and_both_are_kept(tmp_path, first, second):
     parsed = parse(tmp_path, row(sample_id=first), row(sample_id="other"), row(sample_id=second))
     assert [clip.sample_id for clip in parsed.rows] == [first, "other", second]
-    (warning,) = parsed.violations
-    assert (warning.code, warning.severity) == (ViolationCode.SAMPLE_ID_ALIKE, Severity.WARNING)
+    (warning,) = parsed.findings
+    assert (warning.code, warning.severity) == (Code.SAMPLE_ID_ALIKE, Severity.WARNING)
     assert (warning.row, warning.sample_id) == (4, second)
     assert warning.found == f"{second!a} differs from {first!a} in row 2 only by case or Unicode form"
 
 
 def test_ids_that_differ_in_more_are_no_finding(tmp_path):
     ids = ["a:1", "a_1", "a 1", "\u00e9", "e", "\u00df", "s"]
-    assert not parse(tmp_path, *(row(sample_id=each) for each in ids)).violations
+    assert not parse(tmp_path, *(row(sample_id=each) for each in ids)).findings
 
 
 def test_a_text_that_is_no_id_is_not_compared(tmp_path):
     parsed = parse(tmp_path, *[row(sample_id="a" * 501)] * 2, *[row(sample_id=" ")] * 2)
-    assert codes(parsed) == [ViolationCode.SAMPLE_ID_INVALID] * 4
+    assert codes(parsed) == [Code.SAMPLE_ID_INVALID] * 4
 
 
 def test_of_very_many_rows_of_one_id_each_names_five_others_and_how_many_more(tmp_path):
-    found = [violation.found for violation in parse(tmp_path, *[row()] * 20).violations]
+    found = [finding.found for finding in parse(tmp_path, *[row()] * 20).findings]
     assert (found[0], found[19]) == ("also in row 3, 4, 5, 6, 7 and 14 more", "also in row 2, 3, 4, 5, 6 and 14 more")

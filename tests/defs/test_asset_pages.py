@@ -26,13 +26,15 @@ from dagster._serdes import serialize_value
 from PIL import Image
 
 from muvap_assets.cli.main import main
+from muvap_assets.codes import Code
 from muvap_assets.definitions import build_defs
 from muvap_assets.defs import asd, asd_pages, metadata, ref2va
 from muvap_assets.demo.corpus import write_demo_corpus
 from muvap_assets.demo.ref2va import write_demo_datasets
-from muvap_assets.errors import PictureError, Violation, ViolationCode
+from muvap_assets.errors import PictureError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import Layout
-from muvap_assets.publish import read_violations
+from muvap_assets.publish import read_findings
 
 LIMIT_BYTES = 500_000
 ASD = [asd.MANIFEST, asd.LOUDNESS_INDEX, asd.PACKED_SHARDS]
@@ -503,17 +505,17 @@ def test_a_failed_run_leaves_every_finding_in_a_file_that_its_checks_and_its_fai
     finally:
         source.write_text("\n".join(lines) + "\n")
     assert not result.success and not materializations(result)
-    file = demo.layout.asd_manifest("train").violations
+    file = demo.layout.asd_manifest("train").findings
     listed = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(listed) == 26 and {each["code"] for each in listed} == {"labels_invalid"}
     (check,) = [c for c in result.get_asset_check_evaluations() if c.check_name == "rows_valid"]
     (failure,) = [event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure]
     for shown in (check.metadata, failure.metadata):
-        assert shown["violations_file"].value == str(file)
-        assert shown["violations_total"].value == 26
-        assert shown["violation_counts"].value == {"labels_invalid": 26}
-        first = shown["violations"].records[0].data
-        assert len(shown["violations"].records) == 20
+        assert shown["findings_file"].value == str(file)
+        assert shown["findings_total"].value == 26
+        assert shown["finding_counts"].value == {"labels_invalid": 26}
+        first = shown["findings"].records[0].data
+        assert len(shown["findings"].records) == 20
         assert {name: first[name] for name in ("row", "sample_id", "code", "required")} == {
             "row": 2,
             "sample_id": "talk_0:1",
@@ -533,16 +535,17 @@ def test_recordings_that_changed_since_the_manifest_are_listed_in_the_loudness_r
     finally:
         recording.write_bytes(content)
     assert not result.success
-    file = demo.layout.asd_loudness_index("train").violations
+    file = demo.layout.asd_loudness_index("train").findings
     (listed,) = [json.loads(line) for line in file.read_text().splitlines()]
-    assert listed["code"] == "audio_changed"
+    assert listed["code"] == "audio_changed" and str(demo.sources) not in str(listed)
     (failure,) = [event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure]
-    assert failure.metadata["violations_file"].value == str(file)
+    assert failure.metadata["findings_file"].value == str(file)
     for check in result.get_asset_check_evaluations():
-        assert not check.passed and check.metadata["violations_file"].value == str(file)
-        not_run, finding = (record.data for record in check.metadata["violations"].records)
+        assert not check.passed and check.metadata["findings_file"].value == str(file)
+        not_run, finding = (record.data for record in check.metadata["findings"].records)
         assert (not_run["code"], finding["code"]) == ("check_not_run", "audio_changed")
-        assert finding["hint"] == "Materialize asd/manifest again."
+        assert finding["hint"] == Code.AUDIO_CHANGED.hint
+        assert finding["found"].endswith(f" ({recording})")  # where it was looked for, which is not in the file
     assert demo.run(asd.LOUDNESS_INDEX, "train").success
     assert file.read_text() == ""
 
@@ -558,7 +561,7 @@ def test_a_header_of_a_megabyte_does_not_end_up_in_the_records_of_its_run(demo, 
     assert not result.success
     sizes = [len(serialize_value(event)) for event in result.all_events]
     assert max(sizes) < LIMIT_BYTES
-    (finding,) = read_violations(demo.layout.asd_manifest("train").violations)
+    (finding,) = read_findings(demo.layout.asd_manifest("train").findings)
     assert "'xxx" in finding.found
     assert len(finding.found) < 1000
 
@@ -576,7 +579,7 @@ def test_a_table_keeps_twenty_rows_and_writes_all_of_them_to_the_file_it_names(t
 
 
 def test_a_finding_as_long_as_a_book_is_cut_in_the_table():
-    finding = Violation(code=ViolationCode.LABELS_INVALID, found="x" * 100_000, required="y", hint="z")
-    shown = metadata.violations_table([finding] * 30)
-    assert len(shown["violations"].records[0].data["found"]) == 400
-    assert len(serialize_value(shown["violations"])) < 50_000
+    finding = Finding(Code.LABELS_FLOAT, None, "x" * 100_000)
+    shown = metadata.findings_table([finding] * 30)
+    assert len(shown["findings"].records[0].data["found"]) == 400
+    assert len(serialize_value(shown["findings"])) < 50_000

@@ -44,7 +44,7 @@ def test_every_dataset_of_the_failing_demo_is_named_and_none_has_more_bad_rows_t
 
 def rejections(result, key, check):
     (found,) = [c for c in result.get_asset_check_evaluations() if c.check_name == check and c.asset_key == key]
-    records = [record.data for record in found.metadata["violations"].records]
+    records = [record.data for record in found.metadata["findings"].records]
     return found, records
 
 
@@ -62,7 +62,7 @@ def test_a_corpus_is_refused_and_each_bad_row_shows_its_hint_on_the_page_of_the_
     found, records = rejections(result, asd.MANIFEST, "rows_valid")
     assert not found.passed
     check_rejections(records, CORPORA[corpus])
-    assert found.metadata["violations_total"].value == len(records)
+    assert found.metadata["findings_total"].value == len(records)
 
 
 def test_a_quarantined_row_is_listed_though_the_others_are_published(run):

@@ -91,6 +91,19 @@ def test_checks_hang_on_the_materialization_they_passed_with(good, tmp_path, ins
         assert evaluation.partition == "talks"
 
 
+def test_a_damaged_input_is_told_with_its_file_and_not_with_findings_of_a_run_before(good, tmp_path, instance):
+    platform = Platform(good, tmp_path, instance)
+    assert platform.run().success
+    manifest = platform.layout.asd_manifest("talks").current / "manifest.parquet"
+    manifest.write_bytes(b"PAR1 and nothing more")
+    result = platform.run(LOUDNESS)
+    (failure,) = [event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure]
+    (record,) = failure.metadata["findings"].records
+    assert record.data["code"] == "artifact_invalid"
+    assert record.data["found"].endswith(f" ({manifest.resolve()})")
+    assert "findings_file" not in failure.metadata
+
+
 def test_one_label_too_many_stores_the_failed_check_and_changes_nothing(good, tmp_path, instance):
     platform = Platform(good, tmp_path, instance)
     assert platform.run().success
@@ -104,9 +117,9 @@ def test_one_label_too_many_stores_the_failed_check_and_changes_nothing(good, tm
     assert not result.success
     assert materialized(result) == []
     failed = [c for c in result.get_asset_check_evaluations() if not c.passed and c.check_name == "labels_match_faces"]
-    (violation,) = failed[0].metadata["violations"].records
-    assert violation.data["row"] == 3
-    assert violation.data["found"] == "labels has 26 entries, faces has 25 frames"
+    (finding,) = failed[0].metadata["findings"].records
+    assert finding.data["row"] == 3
+    assert "labels has 26 entries, faces has 25 frames" in finding.data["found"]
     assert failed[0].severity is dg.AssetCheckSeverity.ERROR
     assert {c.asset_key for c in result.get_asset_check_evaluations()} == {MANIFEST}
     assert [event.step_key for event in result.all_events if event.is_step_start] == ["asd__manifest"]
@@ -202,7 +215,7 @@ def test_an_error_of_ours_in_a_build_fails_every_declared_check(good, tmp_path, 
         (name, False) for name in asd.LOUDNESS_CHECKS
     }
     (failure,) = [event for event in result.all_events if event.is_step_failure]
-    assert "audio_changed" in str(failure.step_failure_data.user_failure_data.metadata["violation_counts"].value)
+    assert "audio_changed" in str(failure.step_failure_data.user_failure_data.metadata["finding_counts"].value)
 
 
 class Overtaken:

@@ -45,7 +45,7 @@ class Splits:
 
     def pairs(self, partition):
         found = self.check(partition)
-        records = found.metadata["violations"].records if "violations" in found.metadata else []
+        records = found.metadata["findings"].records if "findings" in found.metadata else []
         assert found.passed is not bool(records)
         report = Layout(self.data).asd_manifest(partition).reports / "leakage.jsonl"
         assert len(report.read_text().splitlines()) == len(records)

@@ -127,4 +127,4 @@ def test_p11_a_missing_shard_is_a_failed_check_that_names_it(location, tmp_path)
     (pack / "shard-000000" / "faces.npy").unlink()
     blocking = [check for check in verify_pack(pack, None) if check.blocks]
     assert blocking
-    assert "shard-000000" in " ".join(violation.message() for check in blocking for violation in check.violations)
+    assert "shard-000000" in " ".join(finding.message() for check in blocking for finding in check.findings)

@@ -1,14 +1,9 @@
-"""Real bad inputs, one function a kind, and the findings they give: where the messages of the troubleshooting page come from.
-
-Run ``python tests/docs/bad_inputs.py`` to print the messages by code, as the page shows them.
-"""
+"""Real bad inputs, one function a kind, and the findings they give: where the messages of the troubleshooting page come from."""
 
 from __future__ import annotations
 
 import json
 import re
-import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -32,7 +27,8 @@ from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.packs.layout import FACES_FILE, shard_name
 from muvap_assets.asd.packs.verify import verify_pack
 from muvap_assets.asd.policy import OnViolation, Policy
-from muvap_assets.errors import ValidationError, Violation
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import Layout
 from muvap_assets.publish import not_run
 from muvap_assets.ref2va.contract import DatasetOptions, Format
@@ -43,7 +39,7 @@ from muvap_assets.ref2va.publication_checks import verify_dataset
 from muvap_assets.ref2va.records import write_shard
 from muvap_assets.ref2va.verify import verify_row_file
 
-Findings = Iterable[Violation]
+Findings = Iterable[Finding]
 KINDS: list[Callable[[Path], Findings]] = []
 
 
@@ -53,25 +49,30 @@ def kind(make: Callable[[Path], Findings]) -> Callable[[Path], Findings]:
     return make
 
 
-def findings_of(make: Callable[[Path], Findings], folder: Path) -> list[Violation]:
+def findings_of(make: Callable[[Path], Findings], folder: Path) -> list[Finding]:
     """The findings of one kind, whose input is written into ``folder``.
 
     Paths of this machine become ``/data``, and versions, which follow the libraries' bytes, ``<version>``.
     """
-    text = [json.dumps(violation.to_dict()).replace(str(folder), "/data") for violation in make(folder)]
+    text = [
+        json.dumps({**finding.to_dict(), "path": finding.path})
+        .replace(str(folder), "/data")
+        .replace(f"{folder.parent}/", "/")
+        for finding in make(folder)
+    ]
     text = [re.sub(r"\b[0-9a-f]{16}\b", "<version>", each) for each in text]
-    return [Violation.from_dict(json.loads(each)) for each in text]
+    return [Finding.from_dict(json.loads(each)) for each in text]
 
 
 # --- the canonical TSV and its media -----------------------------------------------------------------------------------------
 
 
-def judged(source, **policy: object) -> list[Violation]:
+def judged(source, **policy: object) -> list[Finding]:
     corpus = Corpus(name="talks", source=source, dataset="talks", policy=Policy(**policy))
-    return list(line.validate_corpus(corpus).violations)
+    return list(line.validate_corpus(corpus).findings)
 
 
-def judged_tsv(corpus: CorpusBuilder) -> list[Violation]:
+def judged_tsv(corpus: CorpusBuilder) -> list[Finding]:
     return judged(TsvCorpus(kind="tsv", manifest=corpus.write()))
 
 
@@ -185,7 +186,7 @@ def shares_of_a_corpus(folder: Path) -> Findings:
         (lenient, line.make_loudness_index),
     ):
         outcome = make(layout, Corpus(name="talks", source=source, dataset="talks", policy=policy))
-        yield from (violation for check in outcome.checks for violation in check.violations)
+        yield from (finding for check in outcome.checks for finding in check.findings)
 
 
 # --- corpora as they are shipped ---------------------------------------------------------------------------------------------
@@ -193,7 +194,7 @@ def shares_of_a_corpus(folder: Path) -> Findings:
 ENTITY = "HV0H6oc4Kvs_0960_1020:1"
 
 
-def ava(folder: Path, *tracks: Track) -> tuple[LoaderMiniature, Callable[..., list[Violation]]]:
+def ava(folder: Path, *tracks: Track) -> tuple[LoaderMiniature, Callable[..., list[Finding]]]:
     miniature = LoaderMiniature(folder, list(tracks) or [Track(ENTITY, "HV0H6oc4Kvs")]).write()
     return miniature, lambda **options: judged(AvaCorpus(kind="ava", root=folder, split="train", **options))
 
@@ -278,7 +279,7 @@ def splits_that_share(folder: Path) -> Findings:
     for name, source, siblings in (("train", train, ()), ("val", val, ("train",))):
         made = Corpus(name=name, source=source, dataset="talks", siblings=siblings)
         outcome = line.make_manifest(layout, made)
-    yield from (violation for check in outcome.checks for violation in check.violations)
+    yield from (finding for check in outcome.checks for finding in check.findings)
 
 
 @kind
@@ -316,10 +317,10 @@ def a_damaged_pack(folder: Path) -> Findings:
     content = bytearray(faces.read_bytes())
     content[-1] ^= 1
     faces.write_bytes(content)
-    yield from (violation for check in verify_pack(pack) for violation in check.violations)
+    yield from (finding for check in verify_pack(pack) for finding in check.findings)
     faces.write_bytes(content[:-1])
-    yield from (violation for check in verify_pack(pack) for violation in check.violations)
-    yield from not_run("shapes", "it returned no outcome").violations
+    yield from (finding for check in verify_pack(pack) for finding in check.findings)
+    yield from not_run("shapes", "it returned no outcome").findings
 
 
 # --- ref2va ------------------------------------------------------------------------------------------------------------------
@@ -357,11 +358,11 @@ def rows_of_a_raw_manifest(folder: Path) -> Findings:
     twice = json.dumps(raw_row("twice")).replace('"caption"', '"caption": "A lamp.", "caption"')
     path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes() + b"\n" + twice.encode() + b"\n")
     options = DatasetOptions(width=64, height=64, num_frames=22, max_presentation_tokens=100)
-    yield from validate_manifest(path, options, facts=MediaFacts(), planner=OneTokenACharacter()).violations
+    yield from validate_manifest(path, options, facts=MediaFacts(), planner=OneTokenACharacter()).findings
     path = write_rows(folder / "whole.jsonl", [raw_row(target_geometry={"width": 64, "height": 64, "num_frames": 22})])
-    yield from validate_manifest(path, DatasetOptions(format=Format.SFT), facts=MediaFacts()).violations
+    yield from validate_manifest(path, DatasetOptions(format=Format.SFT), facts=MediaFacts()).findings
     (folder / "broken.jsonl").write_text("{\n")
-    yield from validate_manifest(folder / "broken.jsonl", options, facts=MediaFacts()).violations
+    yield from validate_manifest(folder / "broken.jsonl", options, facts=MediaFacts()).findings
 
 
 @kind
@@ -399,14 +400,14 @@ def media_of_a_raw_manifest(folder: Path) -> Findings:
     rows += [raw_row(name, target={"video": f"{name}.mov"}) for name in ("bright", "fields")]
     path = write_rows(folder / "train.jsonl", rows)
     options = DatasetOptions(width=64, height=64, num_frames=22)
-    return validate_manifest(path, options, facts=MediaFacts()).violations
+    return validate_manifest(path, options, facts=MediaFacts()).findings
 
 
 # --- published datasets ------------------------------------------------------------------------------------------------------
 
 
-def looked_at(root: Path, **options: object) -> list[Violation]:
-    return [violation for check in verify_dataset(root, **options) for violation in check.violations]
+def looked_at(root: Path, **options: object) -> list[Finding]:
+    return [finding for check in verify_dataset(root, **options) for finding in check.findings]
 
 
 def own(path: Path) -> Path:
@@ -457,7 +458,7 @@ def damaged_datasets(folder: Path) -> Findings:
         try:
             assemble(folder / place, chosen, options, place=lambda version, place=place: folder / place)
         except ValidationError as error:
-            yield from error.violations
+            yield from error.findings
 
 
 @kind
@@ -476,14 +477,3 @@ def damaged_rows(folder: Path) -> Findings:
         yield from verify_row_file(path)
     (folder / "other.row").write_bytes(b"this is no row")
     yield from verify_row_file(folder / "other.row")
-
-
-def printed(violation: Violation) -> str:
-    """A finding as the commands print it."""
-    return f"{violation.severity}: {violation.code}: {violation.message()}"
-
-
-if __name__ == "__main__":
-    for make in KINDS:
-        with tempfile.TemporaryDirectory() as scratch:
-            sys.stdout.writelines(f"{each}\n" for each in dict.fromkeys(map(printed, findings_of(make, Path(scratch)))))

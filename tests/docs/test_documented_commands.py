@@ -177,12 +177,12 @@ def test_the_columns_of_the_canonical_manifest_are_those_of_the_code():
 def test_the_limits_of_the_asd_line_are_those_of_the_code():
     from muvap_assets.asd import timeline
     from muvap_assets.asd.corpora import fields, tsv
-    from muvap_assets.media import faces, sound, sound_arrays, video_faces
+    from muvap_assets.media import faces, sound_arrays, sound_files, video_faces
 
     (table,) = tables("docs/asd.md", "Limits, and what is decided where the contract leaves a choice")
     assert {row[0]: [int(number) for number in re.findall(r"\d+", row[1])][-1] for row in table[1:]} == {
         "frame rate": timeline._MAX_FPS,
-        "sample rate of a recording": sound.MAX_RATE_HZ,
+        "sample rate of a recording": sound_files.MAX_RATE_HZ,
         "channels of a NumPy waveform": sound_arrays.MAX_NPY_CHANNELS,
         "characters of a `sample_id`": fields.MAX_SAMPLE_ID_CHARACTERS,
         "characters of a field, which bounds a label list": fields.MAX_FIELD_CHARACTERS,

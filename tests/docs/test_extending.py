@@ -34,7 +34,7 @@ def test_the_corpus_of_the_page_is_read_packed_and_rejected_where_it_is_wrong(wi
         "from muvap_assets.asd.line import validate_corpus\n"
         "from muvap_assets.datasets import load_datasets\n"
         "report = validate_corpus(load_datasets(Path('mine/interviews.yaml')).corpus('interviews'))\n"
-        "print([(str(each.code), each.row) for each in report.violations], report.row_count)\n"
+        "print([(str(each.code), each.row) for each in report.findings], report.row_count)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -45,7 +45,7 @@ def test_the_corpus_of_the_page_is_read_packed_and_rejected_where_it_is_wrong(wi
         check=True,
     )
     # Frames are read before the rate: both rows say first what is first wrong with them.
-    assert done.stdout == "[('row_malformed', 1), ('row_malformed', 2)] 2\n"
+    assert done.stdout == "[('key_missing', 1), ('key_missing', 2)] 2\n"
 
 
 def test_the_examples_meet_the_linter(with_corpus, tmp_path):

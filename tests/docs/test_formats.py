@@ -17,7 +17,8 @@ from muvap_assets.asd.loudness import _SCHEMA as LOUDNESS_SCHEMA
 from muvap_assets.asd.manifest_files import LOCATION_DEPENDENT as ASD_LOCATION_DEPENDENT
 from muvap_assets.asd.manifest_files import MANIFEST_SCHEMA
 from muvap_assets.asd.packs import layout as pack
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding
 from muvap_assets.layout import Layout
 from muvap_assets.media.npy import read_npy_header
 from muvap_assets.publish import content_version
@@ -99,7 +100,7 @@ def test_the_keys_of_a_pack_header_are_those_that_are_written_and_their_promised
 
 
 def test_the_keys_of_findings_rows_and_shard_metadata_are_those_of_the_code():
-    finding = Violation(code=ViolationCode.ROW_MISSING, found="", required="", hint="")
+    finding = Finding(Code.ROW_MISSING, None, "")
     (findings,) = [table for table in tables(PAGE, "Below a data root") if table[0][0] == "key"]
     assert [code(row[0]) for row in findings[1:]] == list(finding.to_dict())
     assert [row["key"] for row in the_table("Keys of rows.json")] == [field.name for field in fields(StandingRow)]
@@ -159,7 +160,7 @@ def test_an_array_of_a_pack_begins_where_the_page_says(asd_demo):
         path = asd_demo / "data/asd/packed_shards/demo_train/current" / pack.shard_name(0) / name
         header = read_npy_header(path)
         assert path.read_bytes()[:8] == b"\x93NUMPY\x01\x00"
-        assert (header.data_offset, header.fortran_order, header.length_fault()) == (128, False, None)
+        assert (header.data_offset, header.fortran_order, header.wrong_length()) == (128, False, None)
 
 
 @pytest.mark.slow

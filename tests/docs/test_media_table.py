@@ -7,7 +7,7 @@ import pytest
 from media_makers import number_of, raw_row, tone, write_rows, write_sound, write_video
 from pages import code, read_page, tables
 
-from muvap_assets.errors import errors_of
+from muvap_assets.findings import errors_of
 from muvap_assets.media import images
 from muvap_assets.media.soundtrack import count_sound
 from muvap_assets.media.video import VideoSource
@@ -75,7 +75,7 @@ def test_what_cannot_be_decoded_refuses_its_row_with_the_code_of_the_table(tmp_p
     manifest = write_rows(tmp_path / "rows.jsonl", rows)
     options = DatasetOptions(width=128, height=64, num_frames=22)
     report = validate_manifest(manifest, options, facts=MediaFacts(), planner=None)
-    found = {violation.sample_id: str(violation.code) for violation in errors_of(report.violations)}
+    found = {finding.sample_id: str(finding.code) for finding in errors_of(report.findings)}
     assert found == {
         **{f"target {name}": name_of for name, name_of in TARGETS.items()},
         **{f"audio {name}": name_of for name, name_of in AUDIOS.items()},

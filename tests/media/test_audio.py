@@ -16,7 +16,8 @@ import soxr
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.media import sound
 from muvap_assets.media.audio import (
     mono_16k_blocks,
@@ -49,7 +50,7 @@ def write(path, signal, rate_hz=44_100, subtype=None, container=None, **options)
 
 
 def refusal(path, npy_rate_hz=None):
-    with pytest.raises(MediaError) as caught:
+    with pytest.raises(ValidationError) as caught:
         probe_audio(path, npy_rate_hz)
     return caught.value
 
@@ -179,7 +180,7 @@ def test_rounding_is_half_to_even_and_clips_only_what_is_beyond():
 
 def test_samples_that_are_no_number_are_never_cast():
     with pytest.raises(
-        MediaError, match="samples: 2 of 3 values are NaN, infinite or beyond float32; required: finite"
+        ValidationError, match="samples: 2 of 3 values are NaN, infinite or beyond float32; required: finite"
     ):
         to_int16(np.array([0, np.nan, np.inf], np.float32))
 
@@ -305,16 +306,16 @@ def test_npy_layouts_mean_the_same_signal(tmp_path, monkeypatch, order, channels
 )
 def test_npy_arrays_that_are_no_waveform_are_refused(tmp_path, array, message):
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
-    with pytest.raises(MediaError, match=message) as caught:
+    with pytest.raises(ValidationError, match=message) as caught:
         probe_audio(tmp_path / "a.npy", 16_000)
-    assert caught.value.code is ViolationCode.AUDIO_UNSUPPORTED
+    assert caught.value.finding.code is Code.AUDIO_UNSUPPORTED
 
 
 @pytest.mark.parametrize("shape", [(0,), (0, 2), (2, 0)])
 def test_empty_npy_arrays_are_refused_as_empty(tmp_path, shape):
     np.save(tmp_path / "a.npy", np.zeros(shape, np.float32))
     error = refusal(tmp_path / "a.npy", 16_000)
-    assert error.code is ViolationCode.AUDIO_EMPTY
+    assert error.finding.code is Code.AUDIO_EMPTY
     assert f"a NumPy array of shape {shape}" in str(error)
 
 
@@ -323,36 +324,37 @@ def test_damaged_npy_files_are_refused(tmp_path):
     whole = (tmp_path / "whole.npy").read_bytes()
     for data in (whole[:-1], whole[:40], whole[:8], whole[:128], whole.replace(b"descr", b"dscr ")):
         (tmp_path / "a.npy").write_bytes(data)
-        assert refusal(tmp_path / "a.npy", 16_000).code is ViolationCode.AUDIO_UNREADABLE
+        assert refusal(tmp_path / "a.npy", 16_000).finding.code is Code.AUDIO_UNREADABLE
 
 
 def test_a_npy_waveform_needs_a_rate(tmp_path):
     np.save(tmp_path / "a.npy", np.zeros(1_000, np.float32))
     with pytest.raises(
-        MediaError, match=r"a NumPy waveform without a rate; required: one rate .* Give audio_sample_rate"
+        ValidationError,
+        match=r"a NumPy waveform without a rate; required: whole samples a second, 1000 to 768000.*give it in the column",
     ):
         probe_audio(tmp_path / "a.npy")
     for rate_hz in (0, -1, 999, 10**9):
-        assert refusal(tmp_path / "a.npy", rate_hz).code is ViolationCode.AUDIO_RATE_INVALID
+        assert refusal(tmp_path / "a.npy", rate_hz).finding.code is Code.AUDIO_RATE_INVALID
 
 
 def test_a_declared_rate_may_not_contradict_the_file(tmp_path):
     path = write(tmp_path / "a.wav", tones(1_000), 44_100)
     assert probe_audio(path, 44_100).rate_hz == 44_100
-    with pytest.raises(MediaError, match="a rate of 44100 Hz in the file, 16000 Hz declared") as caught:
+    with pytest.raises(ValidationError, match="a rate of 44100 Hz in the file, 16000 Hz declared") as caught:
         probe_audio(path, 16_000)
-    assert caught.value.code is ViolationCode.AUDIO_RATE_INVALID
+    assert caught.value.finding.code is Code.AUDIO_RATE_INVALID
 
 
 # ---- what is refused
 
 
 def test_a_missing_file_is_an_error_and_not_silence(tmp_path):
-    with pytest.raises(MediaError, match=r"no such file; .*Correct audio_path") as caught:
+    with pytest.raises(ValidationError, match="no such file; required: a file with sound") as caught:
         list(mono_16k_blocks(tmp_path / "none.wav"))
-    assert caught.value.code is ViolationCode.AUDIO_MISSING
+    assert caught.value.finding.code is Code.AUDIO_MISSING
     (tmp_path / "link.wav").symlink_to("nowhere.wav")
-    assert refusal(tmp_path / "link.wav").code is ViolationCode.AUDIO_MISSING
+    assert refusal(tmp_path / "link.wav").finding.code is Code.AUDIO_MISSING
 
 
 def test_a_folder_and_a_pipe_are_refused_without_waiting(tmp_path):
@@ -360,8 +362,8 @@ def test_a_folder_and_a_pipe_are_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe.wav")
     for name, found in (("folder", "a folder"), ("pipe", "not a regular file")):
         error = refusal(tmp_path / f"{name}.wav")
-        assert error.code is ViolationCode.AUDIO_UNREADABLE
-        assert error.found == found
+        assert error.finding.code is Code.AUDIO_UNREADABLE
+        assert error.finding.found == found
 
 
 @pytest.mark.parametrize(
@@ -383,9 +385,9 @@ def test_a_folder_and_a_pipe_are_refused_without_waiting(tmp_path):
 )
 def test_other_formats_are_refused_by_name_with_the_way_out(tmp_path, container, subtype, suffix, found):
     path = write(tmp_path / f"a.{suffix}", tones(20_000, rate_hz=16_000), 16_000, subtype, container)
-    with pytest.raises(MediaError, match=rf"{found}; {REQUIRED}\. Convert it once, .*ffmpeg") as caught:
+    with pytest.raises(ValidationError, match=rf"{found}; {REQUIRED}\. Convert it once, .*ffmpeg") as caught:
         probe_audio(path)
-    assert caught.value.code is ViolationCode.AUDIO_UNSUPPORTED
+    assert caught.value.finding.code is Code.AUDIO_UNSUPPORTED
     assert open_files(path) == 0
 
 
@@ -402,14 +404,14 @@ def test_other_formats_are_refused_by_name_with_the_way_out(tmp_path, container,
 )
 def test_files_that_only_begin_like_another_format_are_named_too(tmp_path, beginning, name, found):
     (tmp_path / name).write_bytes(beginning)
-    with pytest.raises(MediaError, match=f"{found}.*; {REQUIRED}") as caught:
+    with pytest.raises(ValidationError, match=f"{found}.*; {REQUIRED}") as caught:
         probe_audio(tmp_path / name)
-    assert caught.value.code is ViolationCode.AUDIO_UNSUPPORTED
+    assert caught.value.finding.code is Code.AUDIO_UNSUPPORTED
 
 
 def test_a_name_may_not_claim_another_format_than_the_file_has(tmp_path):
     write(tmp_path / "a.flac", tones(1_000)).rename(tmp_path / "a.wav")
-    with pytest.raises(MediaError, match=r"FLAC in a \.wav file; .*Rename it to what it is"):
+    with pytest.raises(ValidationError, match=r"FLAC in a \.wav file; .*Rename it to what it is"):
         probe_audio(tmp_path / "a.wav")
     write(tmp_path / "b.flac", tones(1_000)).rename(tmp_path / "b.audio")
     assert probe_audio(tmp_path / "b.audio").encoding == "FLAC/PCM_16"
@@ -421,14 +423,16 @@ def test_empty_files_and_files_without_samples_are_refused_as_empty(tmp_path, su
     assert "a file of 0 bytes" in str(refusal(tmp_path / f"a.{suffix}", 16_000))
     if suffix == "wav":
         path = write(tmp_path / "none.wav", np.empty(0), 16_000)
-        with pytest.raises(MediaError, match="0 frames at 16000 Hz; required: at least one sample at 16 kHz") as caught:
+        with pytest.raises(
+            ValidationError, match="0 frames at 16000 Hz; required: at least one sample at 16 kHz"
+        ) as caught:
             probe_audio(path)
-        assert caught.value.code is ViolationCode.AUDIO_EMPTY
+        assert caught.value.finding.code is Code.AUDIO_EMPTY
 
 
 def test_a_recording_shorter_than_one_sample_is_refused_as_empty(tmp_path):
     error = refusal(write(tmp_path / "a.wav", tones(2), 96_000))
-    assert error.code is ViolationCode.AUDIO_EMPTY
+    assert error.finding.code is Code.AUDIO_EMPTY
 
 
 @pytest.mark.parametrize("kept", [20, 36])
@@ -436,7 +440,7 @@ def test_a_wav_cut_in_its_header_is_refused(tmp_path, kept):
     path = write(tmp_path / "a.wav", tones(1_000), 16_000)
     path.write_bytes(path.read_bytes()[:kept])
     error = refusal(path)
-    assert error.code in (ViolationCode.AUDIO_UNREADABLE, ViolationCode.AUDIO_EMPTY)
+    assert error.finding.code in (Code.AUDIO_UNREADABLE, Code.AUDIO_EMPTY)
     assert open_files(path) == 0
 
 
@@ -446,14 +450,16 @@ def test_a_truncated_flac_is_refused(tmp_path, kept):
     data = path.read_bytes()
     path.write_bytes(data[: int(kept * len(data)) if kept < 1 else kept])
     error = refusal(path)
-    assert error.code is ViolationCode.AUDIO_UNREADABLE
+    assert error.finding.code is Code.AUDIO_UNREADABLE
     assert open_files(path) == 0
 
 
 def test_a_flac_that_ends_between_two_frames_is_refused_with_both_counts(tmp_path):
     path = write(tmp_path / "a.flac", tones(10_000), 16_000)
     flac_declaring(path, 12_000)
-    with pytest.raises(MediaError, match=r"decoding failed after 10000 frames \(the file ends, of 12000 promised\)"):
+    with pytest.raises(
+        ValidationError, match=r"decoding failed after 10000 frames \(the file ends, of 12000 promised\)"
+    ):
         decode(path)
 
 
@@ -462,7 +468,7 @@ def test_a_damaged_flac_is_refused_where_it_is_damaged(tmp_path):
     data = bytearray(path.read_bytes())
     data[len(data) // 2 : len(data) // 2 + 100] = bytes(100)
     path.write_bytes(data)
-    with pytest.raises(MediaError, match=r"decoding failed after \d+ frames \(\d+ damaged samples\)"):
+    with pytest.raises(ValidationError, match=r"decoding failed after \d+ frames \(\d+ damaged samples\)"):
         decode(path)
 
 
@@ -481,8 +487,8 @@ def test_damage_anywhere_gives_a_media_error_or_samples_and_nothing_else(tmp_pat
     path.write_bytes(damaged)
     try:
         assert probe_audio(path, 16_000).frames > 0
-    except MediaError as error:
-        assert error.code.startswith("audio_")
+    except ValidationError as error:
+        assert error.finding.code.startswith("audio_")
     assert open_files(path) == 0
 
 
@@ -492,9 +498,9 @@ def test_non_finite_samples_are_counted_over_the_whole_recording(tmp_path, monke
     signal[[17, 5_000, 9_999], [0, 1, 1]] = np.nan, np.inf, -np.inf
     path = write(tmp_path / "a.wav", signal, 44_100, "DOUBLE")
     assert probe_audio(path).non_finite == 3
-    with pytest.raises(MediaError, match="3 of 20000 values are NaN, infinite or beyond float32") as caught:
+    with pytest.raises(ValidationError, match="3 of 20000 values are NaN, infinite or beyond float32") as caught:
         decode(path)
-    assert caught.value.code is ViolationCode.AUDIO_NON_FINITE
+    assert caught.value.finding.code is Code.AUDIO_NON_FINITE
     np.save(tmp_path / "a.npy", np.array([0.0, 1e300, 1.0]))
     assert probe_audio(tmp_path / "a.npy", 16_000).non_finite == 1
 

@@ -12,7 +12,8 @@ import cv2
 import numpy as np
 import pytest
 
-from muvap_assets.errors import BACKSLASH_HINT, MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.media.faces import (
     decode_jpeg_gray,
     list_frames,
@@ -78,7 +79,7 @@ def test_a_face_array_that_became_shorter_after_it_was_checked_is_an_error(tmp_p
     np.save(path, np.zeros((7, 5, 4), np.uint8))
     opened = open_npy_faces(path)
     path.write_bytes(path.read_bytes()[:-25])
-    with pytest.raises(MediaError, match=r"faces\.npy: it ends within frame 5 of 7"):
+    with pytest.raises(ValidationError, match=r"faces\.npy: it ends within frame 5 of 7"):
         opened.read_into(4, np.empty((3, 5, 4), np.uint8))
 
 
@@ -99,18 +100,18 @@ WRONG_ARRAYS = {
 def test_an_array_of_another_kind_is_refused_by_name(tmp_path, name):
     array, code, match = WRONG_ARRAYS[name]
     np.save(tmp_path / "faces.npy", array)
-    with pytest.raises(MediaError, match=match) as caught:
+    with pytest.raises(ValidationError, match=match) as caught:
         open_npy_faces(tmp_path / "faces.npy")
-    assert caught.value.code is ViolationCode[code]
+    assert caught.value.finding.code is Code[code]
 
 
 def test_an_object_array_is_never_unpickled_but_named(tmp_path):
     ragged = np.empty(2, dtype=object)
     ragged[:] = [np.zeros(3), np.zeros(2)]
     np.save(tmp_path / "faces.npy", ragged, allow_pickle=True)
-    with pytest.raises(MediaError, match=r"object array: frames of unequal shape\?") as caught:
+    with pytest.raises(ValidationError, match=r"object array: frames of unequal shape\?") as caught:
         open_npy_faces(tmp_path / "faces.npy")
-    assert caught.value.code is ViolationCode.FACES_DTYPE
+    assert caught.value.finding.code is Code.FACES_DTYPE
 
 
 def test_files_that_are_no_whole_npy_are_refused_by_name(tmp_path):
@@ -130,18 +131,18 @@ def test_files_that_are_no_whole_npy_are_refused_by_name(tmp_path):
     }
     for name, (content, match) in files.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(MediaError, match=match) as caught:
+        with pytest.raises(ValidationError, match=match) as caught:
             open_npy_faces(tmp_path / name)
-        assert caught.value.code is ViolationCode.FACES_UNREADABLE
+        assert caught.value.finding.code is Code.FACES_UNREADABLE
         assert str(tmp_path / name) in str(caught.value)
 
 
 def test_a_missing_array_and_a_folder_in_its_place_are_told_apart(tmp_path):
-    with pytest.raises(MediaError, match="nothing is there") as caught:
+    with pytest.raises(ValidationError, match="nothing is there") as caught:
         open_npy_faces(tmp_path / "none.npy")
-    assert caught.value.code is ViolationCode.FACES_MISSING
+    assert caught.value.finding.code is Code.FACES_MISSING
     (tmp_path / "folder.npy").mkdir()
-    with pytest.raises(MediaError, match=r"a folder; .*jpeg_directory"):
+    with pytest.raises(ValidationError, match=r"a folder; .*jpeg_directory"):
         open_npy_faces(tmp_path / "folder.npy")
 
 
@@ -173,10 +174,10 @@ def test_everything_wrong_with_a_folder_is_found_at_once(tmp_path):
     (folder / "6.jpg").mkdir()
     (folder / "7.jpg").symlink_to("nowhere.jpg")
     (folder / ".DS_Store").write_bytes(b"ignored")
-    errors = {error.code: error.found for error in list_frames(folder).errors}
-    assert errors[ViolationCode.FRAME_NAME_DUPLICATE] == "'1.0.jpg', '1.00.jpg'"
-    assert errors[ViolationCode.FRAME_FILE_EMPTY] == "'5.jpg'"
-    invalid = errors.pop(ViolationCode.FRAME_NAME_INVALID)
+    errors = {error.code: error.found for error in list_frames(folder).findings}
+    assert errors[Code.FRAME_NAME_DUPLICATE] == "'1.0.jpg', '1.00.jpg'"
+    assert errors[Code.FRAME_FILE_EMPTY] == "'5.jpg'"
+    invalid = errors.pop(Code.FRAME_NAME_INVALID)
     assert invalid == "'-4.jpg', '1e3.jpg', '3.png', '6.jpg', '7.jpg' and 1 more"
     assert len(errors) == 2
 
@@ -188,38 +189,39 @@ def test_what_a_system_puts_into_every_folder_is_passed_over(tmp_path):
         (frames / name).write_bytes(b"not a picture")
     (frames / "@eaDir").mkdir()
     assert list_frames(frames) == before
-    assert before.names == ("1.jpg", "2.jpg") and not before.errors
+    assert before.names == ("1.jpg", "2.jpg") and not before.findings
     (frames / "thumbs.txt").touch()
-    assert [error.code for error in list_frames(frames).errors] == [ViolationCode.FRAME_NAME_INVALID]
+    assert [error.code for error in list_frames(frames).findings] == [Code.FRAME_NAME_INVALID]
 
 
 def test_pictures_of_another_format_are_told_to_be_converted_and_nothing_else(tmp_path):
-    (error,) = list_frames(folder_of(tmp_path / "a", "00000.png", "00001.PNG")).errors
-    assert error.code is ViolationCode.FRAME_NAME_INVALID
+    (error,) = list_frames(folder_of(tmp_path / "a", "00000.png", "00001.PNG")).findings
+    assert error.code is Code.FRAME_NAME_INVALID
     assert error.hint == "PNG: only JPEG crops are read; convert them, or stack them into one .npy."
-    (error,) = list_frames(folder_of(tmp_path / "b", "1.jpg", "2.webp", "notes.txt")).errors
+    (error,) = list_frames(folder_of(tmp_path / "b", "1.jpg", "2.webp", "notes.txt")).findings
     assert error.hint.startswith("WEBP: only JPEG crops are read")
     assert "move everything else out" in error.hint
 
 
 def test_a_path_of_windows_is_told_what_to_write(tmp_path):
     path = tmp_path / "media\\clip"
-    (error,) = list_frames(path).errors
-    assert error.hint == BACKSLASH_HINT
-    with pytest.raises(MediaError, match="Write / for"):
+    (finding,) = list_frames(path).findings
+    with pytest.raises(ValidationError) as error:
         open_npy_faces(path)
+    for each in (finding, error.value.finding):
+        assert each.of_file("media\\clip").hint.endswith("Write / for \\ in paths.")
 
 
 def test_a_folder_without_frames_a_missing_one_and_a_file_are_told_apart(tmp_path):
     (tmp_path / "file").write_bytes(b"x")
     for path, code in (
-        (folder_of(tmp_path / "empty"), ViolationCode.FACES_EMPTY),
-        (tmp_path / "none", ViolationCode.FACES_MISSING),
-        (tmp_path / "file", ViolationCode.FACES_UNREADABLE),
+        (folder_of(tmp_path / "empty"), Code.FACES_EMPTY),
+        (tmp_path / "none", Code.FACES_MISSING),
+        (tmp_path / "file", Code.FACES_UNREADABLE),
     ):
         listing = list_frames(path)
-        assert (listing.names, [error.code for error in listing.errors]) == ((), [code])
-        assert str(path) in str(listing.errors[0])
+        assert (listing.names, [error.code for error in listing.findings]) == ((), [code])
+        assert str(path) in listing.findings[0].message()
 
 
 def test_a_hole_in_the_time_stamps_is_named():
@@ -272,7 +274,7 @@ def test_bytes_behind_the_end_of_a_whole_picture_change_nothing(name, options):
     alone = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_GRAYSCALE)
     expected = cv2.resize(alone, (112, 112), interpolation=cv2.INTER_LINEAR)
     np.testing.assert_array_equal(decode(data + BEHIND[name]), expected)
-    with pytest.raises(MediaError, match="without end marker, cut short"):
+    with pytest.raises(ValidationError, match="without end marker, cut short"):
         decode(data[: len(data) // 2] + BEHIND["a cut one"])
 
 
@@ -305,10 +307,10 @@ BAD_PICTURES = {
 @pytest.mark.parametrize("name", BAD_PICTURES)
 def test_a_picture_that_is_not_whole_is_an_error_with_its_path(name, capfd):
     data, match = BAD_PICTURES[name]
-    with pytest.raises(MediaError, match=match) as caught:
+    with pytest.raises(ValidationError, match=match) as caught:
         decode(data)
     assert str(caught.value).startswith("faces/7.jpg: ")
-    assert caught.value.code is ViolationCode.FACES_UNREADABLE
+    assert caught.value.finding.code is Code.FACES_UNREADABLE
     assert capfd.readouterr().err == ""
 
 
@@ -318,7 +320,7 @@ def test_an_end_marker_of_a_thumbnail_does_not_stand_for_the_picture():
     segment = b"\xff\xe1" + (len(thumbnail) + 8).to_bytes(2) + b"Exif\0\0" + thumbnail
     whole = picture[:2] + segment + picture[2:]
     np.testing.assert_array_equal(decode(whole), decode(picture))
-    with pytest.raises(MediaError, match="cut within its header"):
+    with pytest.raises(ValidationError, match="cut within its header"):
         decode(whole[: 2 + len(segment)])
 
 
@@ -332,5 +334,5 @@ def test_a_type_that_numpy_stumbles_over_is_a_damaged_header(tmp_path, descr):
     header = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': (1, 2, 2), }}".encode()
     path = tmp_path / "faces.npy"
     path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + bytes(4))
-    with pytest.raises(MediaError, match=r"damaged \.npy header"):
+    with pytest.raises(ValidationError, match=r"damaged \.npy header"):
         open_npy_faces(path)

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 from PIL import Image, ImageCms
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.media import images
 from muvap_assets.media.images import MAX_PIXELS, count_image, read_image
 
 
 def refused(path):
-    with pytest.raises(MediaError) as caught:
+    with pytest.raises(ValidationError) as caught:
         read_image(path)
-    assert str(path.parent) not in caught.value.found
-    return caught.value.code
+    assert str(path.parent) not in caught.value.finding.found
+    return caught.value.finding.code
 
 
 def test_exif_orientation_is_applied_before_the_size_is_read(tmp_path):  # B05
@@ -94,10 +95,7 @@ def test_the_transparent_level_of_a_grey_png_is_white_at_any_depth(tmp_path, dep
 
 def test_a_transparent_colour_that_pillow_cannot_find_is_refused(tmp_path):
     colour = struct.pack(">3H", 0x1234, 0x5678, 0x9ABC)
-    assert (
-        refused(write_png(tmp_path / "a.png", 16, 2, colour, [0x1234, 0x5678, 0x9ABC]))
-        is ViolationCode.IMAGE_UNREADABLE
-    )
+    assert refused(write_png(tmp_path / "a.png", 16, 2, colour, [0x1234, 0x5678, 0x9ABC])) is Code.IMAGE_UNREADABLE
 
 
 @pytest.mark.parametrize(("highest", "bits"), [(65_535, 16), (1023, 10), (4095, 12), (255, 8)])
@@ -173,20 +171,20 @@ def test_profiles_of_grey_and_of_inks_are_looked_at(tmp_path):
 def test_several_frames_are_refused(tmp_path):
     first, second = (Image.new("RGB", (8, 8), colour) for colour in ("red", "blue"))
     first.save(tmp_path / "moving.gif", save_all=True, append_images=[second])
-    assert refused(tmp_path / "moving.gif") is ViolationCode.IMAGE_MULTI_FRAME
+    assert refused(tmp_path / "moving.gif") is Code.IMAGE_MULTI_FRAME
 
 
 def test_a_cut_file_is_refused(tmp_path):
     noise = np.random.default_rng(0).integers(0, 255, (64, 64, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "whole.jpg")
     (tmp_path / "cut.jpg").write_bytes((tmp_path / "whole.jpg").read_bytes()[:1500])
-    assert refused(tmp_path / "cut.jpg") is ViolationCode.IMAGE_UNREADABLE
+    assert refused(tmp_path / "cut.jpg") is Code.IMAGE_UNREADABLE
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>404</html>"])
 def test_what_is_no_picture_is_refused(tmp_path, content):
     (tmp_path / "page.png").write_bytes(content)
-    assert refused(tmp_path / "page.png") is ViolationCode.IMAGE_UNREADABLE
+    assert refused(tmp_path / "page.png") is Code.IMAGE_UNREADABLE
 
 
 @pytest.mark.parametrize("side", [9_500, 60_000])
@@ -199,7 +197,7 @@ def test_a_decompression_bomb_is_refused_by_its_header(tmp_path, side):
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0))
     body = b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"\0" * 100)) + chunk(b"IEND", b"")
     (tmp_path / "bomb.png").write_bytes(body)
-    assert refused(tmp_path / "bomb.png") is ViolationCode.IMAGE_TOO_LARGE
+    assert refused(tmp_path / "bomb.png") is Code.IMAGE_TOO_LARGE
 
 
 def test_a_chunk_that_claims_gigabytes_is_asked_for_what_the_file_has(tmp_path):
@@ -210,7 +208,7 @@ def test_a_chunk_that_claims_gigabytes_is_asked_for_what_the_file_has(tmp_path):
     (tmp_path / "a.png").write_bytes(content)
     with images._OwnLength(tmp_path / "a.png") as stream:
         assert stream.read(1 << 60) == content  # of a plain file, an error of memory
-    with contextlib.suppress(MediaError):  # whether Pillow makes do with what there is, is Pillow's business
+    with contextlib.suppress(ValidationError):  # whether Pillow makes do with what there is, is Pillow's business
         assert read_image(tmp_path / "a.png").size == (4, 4)
 
 
@@ -225,11 +223,11 @@ def test_a_transparent_picture_is_made_opaque_in_bands_as_it_would_be_whole(size
 @pytest.mark.parametrize("size", [(70_000, 2), (2, 70_000)])
 def test_a_side_longer_than_any_camera_makes_is_refused(tmp_path, size):
     Image.new("L", size).save(tmp_path / "a.png")
-    assert refused(tmp_path / "a.png") is ViolationCode.IMAGE_TOO_LARGE
+    assert refused(tmp_path / "a.png") is Code.IMAGE_TOO_LARGE
 
 
 def test_a_picture_that_needs_another_program_is_refused(tmp_path):
     """Pillow hands PostScript to Ghostscript; nothing a row names may start a program."""
     path = tmp_path / "a.png"
     path.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n%%EOF\n")
-    assert refused(path) is ViolationCode.IMAGE_UNREADABLE
+    assert refused(path) is Code.IMAGE_UNREADABLE

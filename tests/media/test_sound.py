@@ -12,7 +12,8 @@ import pytest
 import soundfile
 from media_makers import tone, write_sound, write_tracks, write_video
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.media.audio import Recording, native_blocks, probe_audio
 from muvap_assets.media.sound_files import SoundChoice
 from muvap_assets.media.soundtrack import SoundSource, count_sound
@@ -229,10 +230,10 @@ def refused_by_both(path: Path) -> str:
     """The finding, once it is the same in both lines."""
     errors = []
     for read in (probe_audio, count_sound):
-        with pytest.raises(MediaError) as caught:
+        with pytest.raises(ValidationError) as caught:
             read(path)
         errors.append(caught.value)
-    assert [error.code for error in errors] == [ViolationCode.AUDIO_UNREADABLE] * 2
+    assert [error.finding.code for error in errors] == [Code.AUDIO_UNREADABLE] * 2
     assert str(errors[0]) == str(errors[1])
     return str(errors[0])
 
@@ -283,7 +284,7 @@ def test_a_wav_longer_by_its_header_than_its_file_is_a_warning_with_both_counts(
     path = _put(tmp_path / "a.wav", wav(10**6))
     (note,) = probe_audio(path).notes
     assert count_sound(path).notes == (note,)
-    assert note.code == ViolationCode.AUDIO_STOPPED
+    assert note.code == Code.AUDIO_STOPPED
     assert note.found == f"the header promises 250,000 frames, the file holds {FRAMES:,}"
 
 
@@ -292,9 +293,9 @@ def test_a_wav_cut_about_the_begin_of_its_samples_is_refused(tmp_path, kept):
     """36 begins the data chunk's header, 44 its samples, of four bytes a frame."""
     path = _put(tmp_path / "a.wav", wav(10**6)[:kept])
     for read in (probe_audio, count_sound):
-        with pytest.raises(MediaError) as caught:
+        with pytest.raises(ValidationError) as caught:
             read(path)
-        assert caught.value.code in (ViolationCode.AUDIO_UNREADABLE, ViolationCode.AUDIO_EMPTY)
+        assert caught.value.finding.code in (Code.AUDIO_UNREADABLE, Code.AUDIO_EMPTY)
 
 
 def test_the_end_of_whole_frames_is_the_end(tmp_path):
@@ -310,7 +311,7 @@ def test_a_flac_of_another_md5_is_a_warning_and_a_right_one_is_none(tmp_path):
     stored = np.ascontiguousarray((by_ffmpeg(path) * 32768).astype("<i2"))
     (note,) = probe_audio(path).notes
     assert count_sound(path).notes == (note,)
-    assert note.code == ViolationCode.AUDIO_MD5
+    assert note.code == Code.AUDIO_MD5
     assert hashlib.md5(stored.tobytes()).hexdigest() in note.found
     assert bytes(range(16)).hex() in note.required
     for subtype in ("PCM_S8", "PCM_16", "PCM_24"):
@@ -337,7 +338,7 @@ def test_of_several_tracks_the_default_is_used_and_all_are_named(tmp_path):
     path = write_tracks(tmp_path / "a.mkv", TRACKS)
     assert level(path) == 2000
     (note,) = count_sound(path).notes
-    assert note.code == ViolationCode.AUDIO_STREAM
+    assert note.code == Code.AUDIO_STREAM
     assert note.found == (
         "3 audio streams: 0 (eng, Audio description, visual impaired), 1 (eng, Main, default), 2 (deu)"
     )
@@ -368,9 +369,9 @@ def test_what_a_file_calls_its_tracks_is_printable_and_short_in_messages(tmp_pat
 @pytest.mark.parametrize("stream", ["3", "fra"])
 def test_a_track_that_is_not_there_is_refused_with_those_that_are(tmp_path, stream):
     path = write_tracks(tmp_path / "a.mkv", TRACKS)
-    with pytest.raises(MediaError, match=rf"2 \(deu\); '{stream}' is chosen") as caught:
+    with pytest.raises(ValidationError, match=rf"2 \(deu\); '{stream}' is chosen") as caught:
         count_sound(path, SoundChoice(stream))
-    assert caught.value.code is ViolationCode.AUDIO_STREAM
+    assert caught.value.finding.code is Code.AUDIO_STREAM
 
 
 def test_a_videos_stream_and_channel_are_chosen_alike_and_name_the_recording(tmp_path):
@@ -397,12 +398,12 @@ def test_a_channel_is_heard_alone_and_has_an_identity_of_its_own(tmp_path):
         assert np.array_equal(heard[:, 0], by_numpy(path)[:, channel])
         assert probe_audio(path, choice=SoundChoice(channel=channel)).recording_id == f"{digest}-c{channel}"
     assert probe_audio(path).recording_id == probe_audio(path, choice=SoundChoice("0")).recording_id == digest
-    with pytest.raises(MediaError, match="2 channels, and channel 2 chosen") as caught:
+    with pytest.raises(ValidationError, match="2 channels, and channel 2 chosen") as caught:
         probe_audio(path, choice=SoundChoice(channel=2))
-    assert caught.value.code is ViolationCode.AUDIO_CHANNELS
-    with pytest.raises(MediaError, match="one audio stream, number 0") as caught:
+    assert caught.value.finding.code is Code.AUDIO_CHANNELS
+    with pytest.raises(ValidationError, match="one audio stream, number 0") as caught:
         probe_audio(path, choice=SoundChoice("eng"))
-    assert caught.value.code is ViolationCode.AUDIO_STREAM
+    assert caught.value.finding.code is Code.AUDIO_STREAM
 
 
 # ---- channels that cancel each other

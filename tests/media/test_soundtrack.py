@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from media_makers import tone, write_sound, write_video
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.media.soundtrack import SoundSource, count_sound, placed
 
 
@@ -67,9 +68,9 @@ def test_full_scale_in_every_channel_stays_in_full_scale(tmp_path):
 
 def test_channels_without_a_stated_place_are_refused(tmp_path):
     soundfile.write(tmp_path / "array.wav", np.zeros((100, 12), np.float32), 48_000)
-    with pytest.raises(MediaError, match="Mix it down to stereo") as caught:
+    with pytest.raises(ValidationError, match="Mix it down to stereo") as caught:
         count_sound(tmp_path / "array.wav")
-    assert caught.value.code is ViolationCode.AUDIO_CHANNELS
+    assert caught.value.finding.code is Code.AUDIO_CHANNELS
 
 
 @pytest.mark.parametrize(
@@ -89,18 +90,18 @@ def test_compressed_sound_is_taken_from_its_container(tmp_path, name, codec, rat
 
 
 def test_a_container_without_sound_says_so(tmp_path):  # B12
-    with pytest.raises(MediaError, match="no audio stream") as caught:
+    with pytest.raises(ValidationError, match="no audio stream") as caught:
         count_sound(write_video(tmp_path / "mute.mp4", frames=3))
-    assert caught.value.code is ViolationCode.AUDIO_MISSING
+    assert caught.value.finding.code is Code.AUDIO_MISSING
 
 
 @pytest.mark.parametrize("name", ["a.wav", "a.flac", "a.ogg"])
 def test_what_is_no_sound_is_refused_without_naming_the_machine(tmp_path, name):
     (tmp_path / name).write_bytes(b"<html>404</html>")
-    with pytest.raises(MediaError) as caught:
+    with pytest.raises(ValidationError) as caught:
         count_sound(tmp_path / name)
-    assert caught.value.code is ViolationCode.AUDIO_UNREADABLE
-    assert str(tmp_path) not in caught.value.found
+    assert caught.value.finding.code is Code.AUDIO_UNREADABLE
+    assert str(tmp_path) not in caught.value.finding.found
 
 
 def test_non_finite_samples_are_counted(tmp_path):
@@ -219,5 +220,7 @@ def test_a_timestamp_of_millennia_ends_the_sound_and_makes_no_silence_of_it(tmp_
 
 def test_a_rate_no_recording_has_is_refused(tmp_path):
     soundfile.write(tmp_path / "a.wav", np.zeros(10), 2_000_000_000)
-    with pytest.raises(MediaError, match="a rate of 2000000000 Hz; required: one rate between 1000 and 768000 Hz"):
+    with pytest.raises(
+        ValidationError, match="a rate of 2000000000 Hz; required: whole samples a second, 1000 to 768000"
+    ):
         count_sound(tmp_path / "a.wav")

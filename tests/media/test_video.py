@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from media_makers import number_of, tone, write_sound, write_video
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.media.video import Orientation, VideoSource, count_video, snapped
 
 
@@ -183,7 +184,7 @@ def test_snapping_restores_a_rounded_timestamp_and_never_moves_it_a_tick(index, 
 
 def test_a_file_without_video_is_refused(tmp_path):
     path = write_sound(tmp_path / "sound.m4a", tone(3200))
-    with pytest.raises(MediaError, match="no video stream"):
+    with pytest.raises(ValidationError, match="no video stream"):
         count_video(path)
 
 
@@ -191,9 +192,9 @@ def test_a_file_without_video_is_refused(tmp_path):
 def test_a_file_that_is_no_video_is_refused_by_name(tmp_path, content):
     path = tmp_path / "clip.mp4"
     path.write_bytes(content)
-    with pytest.raises(MediaError, match=r"clip\.mp4: ") as caught:
+    with pytest.raises(ValidationError, match=r"clip\.mp4: ") as caught:
         count_video(path)
-    assert caught.value.code is ViolationCode.VIDEO_UNREADABLE
+    assert caught.value.finding.code is Code.VIDEO_UNREADABLE
 
 
 def test_counting_holds_a_few_frames_whatever_the_length(tmp_path):

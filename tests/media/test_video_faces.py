@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muvap_assets.errors import ViolationCode
+from muvap_assets.codes import Code
 from muvap_assets.media.face_boxes import read_face_boxes
 from muvap_assets.media.video import Orientation, VideoFrame
-from muvap_assets.media.video_faces import BORDER_GREY, box_fault, crop_face, crop_square, grey_picture
+from muvap_assets.media.video_faces import BORDER_GREY, crop_face, crop_square, grey_picture, wrong_box
 
 
 def write(path, *lines):
@@ -21,7 +21,7 @@ def write(path, *lines):
 
 
 def codes(listing):
-    return [error.code for error in listing.errors]
+    return [error.code for error in listing.findings]
 
 
 def test_boxes_come_sorted_by_face_and_frame_whatever_the_order_of_lines(tmp_path):
@@ -33,7 +33,7 @@ def test_boxes_come_sorted_by_face_and_frame_whatever_the_order_of_lines(tmp_pat
         "1, face, 0, 1, 2, 3, 4, 0",
         "2,face,1,1,2,3,4,0",
     )
-    assert not listing.errors
+    assert not listing.findings
     assert listing.boxes.face_ids.tolist() == [0, 1, 1, 1]
     assert listing.boxes.frames_of(1).tolist() == [0, 2, 3]
     window = listing.boxes.window(1, 0, 3)
@@ -57,25 +57,25 @@ def test_boxes_come_sorted_by_face_and_frame_whatever_the_order_of_lines(tmp_pat
 )
 def test_a20_a_line_of_anything_but_eight_columns_of_numbers_is_refused_with_its_number(tmp_path, line):
     listing = write(tmp_path / "a.csv", "0,face,1,1,2,3,4,0", line)
-    assert codes(listing) == [ViolationCode.BOX_INVALID]
-    assert "line 2 is" in listing.errors[0].found
-    assert "frame_id, face, face_id, x1, y1, x2, y2, fixed" in listing.errors[0].required
+    assert codes(listing) == [Code.BOX_INVALID]
+    assert "line 2 is" in listing.findings[0].found
+    assert "frame_id, face, face_id, x1, y1, x2, y2, fixed" in listing.findings[0].required
 
 
 def test_two_boxes_of_one_face_on_one_frame_are_refused(tmp_path):
     listing = write(tmp_path / "a.csv", "4,face,1,1,2,3,4,0", "4,face,1,1,2,3,5,0", "4,face,2,1,2,3,5,0")
-    assert codes(listing) == [ViolationCode.BOX_DUPLICATE]
-    assert listing.errors[0].found == "face 1 twice on frame 4"
+    assert codes(listing) == [Code.BOX_DUPLICATE]
+    assert listing.findings[0].found == "face 1 twice on frame 4"
 
 
 def test_a_missing_and_an_empty_box_file_are_told_apart(tmp_path):
-    assert codes(read_face_boxes(tmp_path / "none.csv")) == [ViolationCode.FACES_MISSING]
-    assert codes(write(tmp_path / "a.csv", "")) == [ViolationCode.FACES_EMPTY]
+    assert codes(read_face_boxes(tmp_path / "none.csv")) == [Code.FACES_MISSING]
+    assert codes(write(tmp_path / "a.csv", "")) == [Code.FACES_EMPTY]
 
 
 def test_a21_faces_of_negative_ids_are_left_out_and_listed(tmp_path):
     listing = write(tmp_path / "a.csv", "4,face,-1,1,2,3,4,0", "4,face,-7,1,2,3,5,0", "4,face,2,1,2,3,5,0")
-    assert not listing.errors
+    assert not listing.findings
     assert listing.boxes.face_ids.tolist() == [2]
     assert listing.boxes.negative_ids == (-7, -1)
 
@@ -100,7 +100,7 @@ def by_pixel(grey, box):
 def test_a18_a_crop_is_the_square_about_the_box_with_grey_outside_the_picture(x, y, width, height):
     grey = np.random.default_rng(0).integers(0, 256, (40, 60), dtype=np.uint8)
     box = np.array([x, y, x + width, y + height], float)
-    if box_fault(box, 60, 40):
+    if wrong_box(box, 60, 40):
         assert x + width <= 0 or y + height <= 0
         return
     out = np.empty((112, 112), np.uint8)
@@ -125,19 +125,19 @@ def test_the_square_of_a_box_has_its_centre_and_its_longer_side(box, square):
 @pytest.mark.parametrize(
     ("box", "code"),
     [
-        ((10, 10, 10, 30), ViolationCode.BOX_EMPTY),
-        ((10, 30, 40, 10), ViolationCode.BOX_EMPTY),
-        ((10, 10, 10.5, 30), ViolationCode.BOX_EMPTY),
-        ((-20, 10, 0, 30), ViolationCode.BOX_OUTSIDE),
-        ((60, 10, 70, 30), ViolationCode.BOX_OUTSIDE),
-        ((10, 40, 20, 50), ViolationCode.BOX_OUTSIDE),
-        ((-500, 0, 500, 10), ViolationCode.BOX_OUTSIDE),
+        ((10, 10, 10, 30), Code.BOX_EMPTY),
+        ((10, 30, 40, 10), Code.BOX_EMPTY),
+        ((10, 10, 10.5, 30), Code.BOX_EMPTY),
+        ((-20, 10, 0, 30), Code.BOX_OUTSIDE),
+        ((60, 10, 70, 30), Code.BOX_OUTSIDE),
+        ((10, 40, 20, 50), Code.BOX_OUTSIDE),
+        ((-500, 0, 500, 10), Code.BOX_OUTSIDE),
         ((-1, -1, 1, 1), None),
         ((59, 39, 90, 90), None),
     ],
 )
 def test_a18_boxes_that_show_no_pixel_are_faults(box, code):
-    fault = box_fault(np.array(box, float), 60, 40)
+    fault = wrong_box(np.array(box, float), 60, 40)
     assert (fault and fault[0]) == code
 
 

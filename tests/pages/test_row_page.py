@@ -93,5 +93,5 @@ def test_a_shard_that_changed_after_it_was_indexed_is_refused(dataset):
     shard.write_bytes(content)
     done = muvap("show", dataset, "long", "-o", dataset.parent / "page.html")
     assert done.exit_code == 1
-    assert "data_00000000.parquet: not readable (" in done.output
-    assert "required: the shard as it was published. Run `muvap verify`." in done.output
+    assert "data_00000000.parquet: unreadable (" in done.output
+    assert "required: what was published, whole and unchanged. Materialize" in done.output

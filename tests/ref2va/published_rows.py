@@ -91,8 +91,8 @@ def rows_of_report(inputs: Sequence[RowInput], report: EncodeReport) -> list[Fin
     """Every row a run was given, in its order, with the file it became or the reasons it has none."""
     paths = {row.sample_id: row.path for row in report.rows}
     reasons: dict[str | None, list[str]] = {}
-    for violation in report.violations:
-        reasons.setdefault(violation.sample_id, []).append(f"{violation.found}, {violation.required}")
+    for finding in report.findings:
+        reasons.setdefault(finding.sample_id, []).append(f"{finding.found}, {finding.required}")
     return [
         FinishedRow(
             sample_id=row.sample_id,

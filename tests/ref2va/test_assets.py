@@ -101,7 +101,7 @@ def test_an_sft_dataset_goes_through_and_parts_past_its_own_are_empty(platform, 
     assert [row.id for row in read_rows(full)] == [row["id"] for row in sft_rows()]
 
 
-def test_a_bad_row_publishes_nothing_and_names_every_violation(platform, fake):
+def test_a_bad_row_publishes_nothing_and_names_every_finding(platform, fake):
     assert all(result.success for result in platform.run_line())
     before = current_version(platform.layout.ref2va_manifest("clips"))
     rows = packed_rows()
@@ -111,7 +111,7 @@ def test_a_bad_row_publishes_nothing_and_names_every_violation(platform, fake):
     result = platform.run(MANIFEST, "clips")
     assert not result.success
     assert not result.get_asset_materialization_events()
-    counts = failure(result).metadata["violation_counts"].value
+    counts = failure(result).metadata["finding_counts"].value
     assert {"reference_visual_missing", "geometry_invalid"} <= set(counts)
     assert current_version(platform.layout.ref2va_manifest("clips")) == before
 

@@ -18,7 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published_rows import LONG, REFERENCES, WIDE, clean_record, published, sft_record
 
-from muvap_assets.errors import FormatError, ValidationError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.ref2va import cache, shard_footer, shard_scan
 from muvap_assets.ref2va.cache import (
     INDEX_NAME,
@@ -45,7 +46,7 @@ def folder(tmp_path):
 
 
 def codes(folder, **options):
-    return [(found.code, found.source) for found in verify_index(folder, **options).violations]
+    return [(found.code, found.source) for found in verify_index(folder, **options).findings]
 
 
 def own(path):
@@ -134,8 +135,8 @@ def test_an_unchanged_dataset_is_verified_without_reading_a_byte_of_it(folder):
         path.write_bytes(bytes(status.st_size))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     verdict = verify_index(folder)
-    assert (verdict.violations, verdict.read, verdict.unchanged) == ((), (), 3)
-    assert len(verify_index(folder, depth=Depth.FULL).violations) == 3
+    assert (verdict.findings, verdict.read, verdict.unchanged) == ((), (), 3)
+    assert len(verify_index(folder, depth=Depth.FULL).findings) == 3
 
 
 def test_a_byte_changed_in_place_is_noticed_by_its_time_and_by_a_full_read(folder):
@@ -145,17 +146,17 @@ def test_a_byte_changed_in_place_is_noticed_by_its_time_and_by_a_full_read(folde
     status = shard.stat()
     shard.write_bytes(content)
     os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
-    assert codes(folder) == [(ViolationCode.DIGEST_MISMATCH, FIRST)]
+    assert codes(folder) == [(Code.DIGEST_MISMATCH, FIRST)]
     os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert codes(folder) == []
-    assert codes(folder, depth=Depth.FULL) == [(ViolationCode.DIGEST_MISMATCH, FIRST)]
+    assert codes(folder, depth=Depth.FULL) == [(Code.DIGEST_MISMATCH, FIRST)]
 
 
 def test_new_times_alone_are_no_change(folder):  # P10
     for path in folder.rglob("*.parquet"):
         os.utime(path)
     verdict = verify_index(folder)
-    assert (verdict.violations, len(verdict.read)) == ((), 3)
+    assert (verdict.findings, len(verdict.read)) == ((), 3)
 
 
 def test_without_stamps_everything_is_read(folder):
@@ -167,7 +168,7 @@ def test_a_truncated_shard_is_told_apart_and_another_version_still_opens(tmp_pat
     other = published(tmp_path, clean_record("a"), name="other")
     shard = own(folder / FIRST)
     shard.write_bytes(shard.read_bytes()[:-20])
-    assert codes(folder) == [(ViolationCode.SHARD_CHANGED, FIRST)]
+    assert codes(folder) == [(Code.SHARD_CHANGED, FIRST)]
     with pytest.raises(ValidationError, match=r"bytes; required: .* by the index\. Restore the shard"):
         open_index(folder)
     with pytest.raises(ValidationError, match="does not end in a Parquet footer"):
@@ -177,7 +178,7 @@ def test_a_truncated_shard_is_told_apart_and_another_version_still_opens(tmp_pat
 
 def test_a_missing_shard_is_listed_also_without_an_index(folder):  # P11
     (folder / FIRST).unlink()
-    assert codes(folder) == [(ViolationCode.SHARD_MISSING, "bucket=32x32-5f"), (ViolationCode.SHARD_MISSING, FIRST)]
+    assert codes(folder) == [(Code.SHARD_MISSING, "bucket=32x32-5f"), (Code.SHARD_MISSING, FIRST)]
     shutil.rmtree(folder / "map_style_cache")
     with pytest.raises(ValidationError, match=r"no data_00000000 \(1 missing\)"):
         open_index(folder)
@@ -186,7 +187,7 @@ def test_a_missing_shard_is_listed_also_without_an_index(folder):  # P11
 def test_an_added_shard_is_not_ignored_and_a_rebuild_takes_it_in(tmp_path, folder):  # B27
     added = "bucket=32x32-5f/data_00000002.parquet"
     write_shard(folder / added, [clean_record("new")])
-    assert codes(folder) == [(ViolationCode.SHARD_STRAY, added)]
+    assert codes(folder) == [(Code.SHARD_STRAY, added)]
     with pytest.raises(ValidationError, match="if it was added on purpose, run `muvap index rebuild"):
         open_index(folder)
     assert [row.id for row in rebuild_index(folder).rows] == ["a", "b", "new", "w"]
@@ -206,7 +207,7 @@ def test_a_shard_of_two_rows_is_not_indexed(folder):  # B27
 def test_a_stray_parquet_file_anywhere_below_the_root_is_an_error(folder, place):  # B27
     (folder / place).parent.mkdir(exist_ok=True)
     shutil.copyfile(folder / FIRST, folder / place)
-    assert codes(folder) == [(ViolationCode.SHARD_STRAY, place)]
+    assert codes(folder) == [(Code.SHARD_STRAY, place)]
     with pytest.raises(ValidationError, match="Move it out of the dataset"):
         rebuild_index(folder)
 
@@ -218,8 +219,8 @@ def test_links_are_errors_wherever_they_lead(tmp_path, folder, inside, kind):
     target.mkdir(exist_ok=True)
     link = folder / "link.parquet"
     link.symlink_to(target / FIRST if kind == "file" else target)
-    assert codes(folder) == [(ViolationCode.LINK_FOUND, "link.parquet")]
-    (found,) = verify_index(folder).violations
+    assert codes(folder) == [(Code.LINK_FOUND, "link.parquet")]
+    (found,) = verify_index(folder).findings
     assert ("inside" if inside else "outside") in found.found
 
 
@@ -227,7 +228,7 @@ def test_a_shard_in_another_shapes_bucket_is_refused(folder):
     (folder / "bucket=64x32-5f/data_00000001.parquet").write_bytes((folder / FIRST).read_bytes())
     with pytest.raises(ValidationError) as error:
         rebuild_index(folder)
-    assert ViolationCode.BUCKET_MISMATCH in {found.code for found in error.value.violations}
+    assert Code.BUCKET_MISMATCH in {found.code for found in error.value.findings}
 
 
 def test_the_same_row_twice_is_refused(folder):
@@ -241,7 +242,7 @@ def test_the_two_schemas_are_never_one_dataset(folder):  # B35
     write_shard(folder / SECOND, [sft_record(clean_record("b"))])
     with pytest.raises(ValidationError) as error:
         rebuild_index(folder)
-    assert [found.code for found in error.value.violations] == [ViolationCode.SCHEMAS_MIXED]
+    assert [found.code for found in error.value.findings] == [Code.SCHEMAS_MIXED]
     assert "Publish the two formats as two datasets." in str(error.value)
     assert any(check.blocks for check in verify_dataset(folder))
 
@@ -252,7 +253,7 @@ def test_the_two_schemas_are_never_one_dataset(folder):  # B35
 def test_a_moved_dataset_is_noticed_and_a_rebuild_writes_its_new_place(tmp_path, folder):
     moved = tmp_path / "moved"
     shutil.copytree(folder, moved)
-    assert codes(moved) == [(ViolationCode.INDEX_MOVED, PICKLE_NAME)]
+    assert codes(moved) == [(Code.INDEX_MOVED, PICKLE_NAME)]
     for required in (True, False):
         with pytest.raises(ValidationError, match=rf"It was moved or copied: run `muvap index rebuild {moved}`"):
             open_index(moved, require_existing=required)
@@ -322,7 +323,7 @@ def test_a_pickle_that_leads_out_of_the_root_is_noticed(tmp_path, folder):
     files = [str(folder / row.path) for row in read_index(folder).rows]
     files[0] = str(tmp_path / "store/a.row")
     (folder / PICKLE_NAME).write_bytes(pickle.dumps((tuple(files), (1, 1, 1))))
-    assert codes(folder) == [(ViolationCode.INDEX_INVALID, PICKLE_NAME)]
+    assert codes(folder) == [(Code.INDEX_INVALID, PICKLE_NAME)]
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign"])
@@ -334,7 +335,7 @@ def test_a_damaged_index_is_an_error_not_a_rescan(folder, damage):
             writer.write_table(table)
     else:
         path.write_bytes(path.read_bytes()[:-30] if damage == "cut" else b"")
-    assert codes(folder) == [(ViolationCode.INDEX_INVALID, INDEX_NAME)]
+    assert codes(folder) == [(Code.INDEX_INVALID, INDEX_NAME)]
     with pytest.raises(ValidationError, match="muvap index rebuild"):
         open_index(folder)
 
@@ -343,11 +344,11 @@ def test_an_index_that_counts_otherwise_is_noticed(folder):
     index = read_index(folder)
     files = [str(folder / row.path) for row in index.rows]
     (folder / PICKLE_NAME).write_bytes(pickle.dumps((tuple(files), (1, 2, 1))))
-    assert codes(folder) == [(ViolationCode.INDEX_INVALID, PICKLE_NAME)]
+    assert codes(folder) == [(Code.INDEX_INVALID, PICKLE_NAME)]
     changed = replace(index, rows=(replace(index.rows[0], text_tokens=5), *index.rows[1:]))
     cache.write_index(folder, changed)
     cache.place_index(folder, changed)
-    assert codes(folder, depth=Depth.FULL) == [(ViolationCode.SHARD_CHANGED, FIRST)]
+    assert codes(folder, depth=Depth.FULL) == [(Code.SHARD_CHANGED, FIRST)]
 
 
 # --- the pickle is never run -------------------------------------------------------------------------------------------
@@ -371,7 +372,7 @@ def test_a_planted_reducer_is_refused_and_never_runs(tmp_path, folder):
         match=r"it asks for _?io\.open to be called or found; nothing was run; required: a tuple of paths",
     ):
         read_file_info(folder / PICKLE_NAME)
-    assert codes(folder) == [(ViolationCode.INDEX_INVALID, PICKLE_NAME)]
+    assert codes(folder) == [(Code.INDEX_INVALID, PICKLE_NAME)]
     for required in (True, False):
         with pytest.raises(ValidationError, match="Somebody planted"):
             open_index(folder, require_existing=required)
@@ -443,7 +444,7 @@ def test_an_index_whose_values_no_index_has_is_damaged(folder, column, value, me
         writer.write_table(pa.Table.from_pylist(rows, schema=table.schema))
     with pytest.raises(FormatError, match=message):
         read_index(folder)
-    assert (ViolationCode.INDEX_INVALID, INDEX_NAME) in codes(folder)
+    assert (Code.INDEX_INVALID, INDEX_NAME) in codes(folder)
 
 
 def test_an_index_without_a_row_is_damaged(folder):

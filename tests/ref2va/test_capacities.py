@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from published_rows import LONG, WIDE, clean_record, published
 
-from muvap_assets.errors import ConfigError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError
 from muvap_assets.ref2va.cache import read_index
 from muvap_assets.ref2va.capacities import Capacities, measured, oversized, propose
 from muvap_assets.ref2va.plan_report import plan_report
@@ -80,7 +81,7 @@ def test_nothing_to_propose_for_is_an_error(lengths, count):
 def test_a_document_longer_than_every_capacity_is_rejected_with_its_length(tmp_path):
     folder = published(tmp_path, clean_record("a", tokens=300), clean_record("b"))
     (found,) = oversized(read_index(folder).rows, Capacities((256,)))
-    assert (found.code, found.sample_id) == (ViolationCode.CAPACITY_EXCEEDED, "a")
+    assert (found.code, found.sample_id) == (Code.CAPACITY_EXCEEDED, "a")
     assert found.message() == (
         "bucket=32x32-5f/data_00000000.parquet (a): joint sequence of 330 rows; required: at most 256, the largest "
         "capacity. Add the capacity 512, or leave the row out of the dataset; it is never cropped."

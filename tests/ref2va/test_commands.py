@@ -214,7 +214,7 @@ def test_validate_without_a_checkpoint_says_partial_and_prints_the_bucket_table(
     assert "bucket=128x64-22f  3" in result.output
 
 
-def test_validate_json_names_every_violation(sources, tmp_path):
+def test_validate_json_names_every_finding(sources, tmp_path):
     rows = packed_rows()
     rows[0]["target"] = {"video": "media/gone.mp4"}
     rows[1]["references"] = []
@@ -224,9 +224,9 @@ def test_validate_json_names_every_violation(sources, tmp_path):
     verdict = json.loads(result.stdout)
     assert result.exit_code == 1
     assert verdict["rows_refused"] == 2
-    errors = [found for found in verdict["violations"] if found["severity"] == "error"]
+    errors = [found for found in verdict["findings"] if found["severity"] == "error"]
     assert {found["sample_id"] for found in errors} == {"walk-1", "walk-2"}
-    assert sum(verdict["violation_counts"].values()) == len(verdict["violations"])
+    assert sum(verdict["finding_counts"].values()) == len(verdict["findings"])
 
 
 def test_the_command_takes_the_limits_of_references(sources):

@@ -11,10 +11,11 @@ from encoder_rows import GEOMETRY, FakeEncoder, frames, image, row, waveform
 from hypothesis import given
 from hypothesis import strategies as st
 
+from muvap_assets.codes import Code, Severity
 from muvap_assets.definitions import build_defs
 from muvap_assets.defs import ref2va
 from muvap_assets.demo.ref2va import write_demo_datasets
-from muvap_assets.errors import ConfigError, EncodeError, Severity, ViolationCode
+from muvap_assets.errors import ConfigError, ValidationError
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version
 from muvap_assets.ref2va import line
@@ -58,7 +59,7 @@ def encoder():
 @pytest.fixture
 def encoded(tmp_path, encoder):
     report = encode_rows(rows_of(), encoder, RowStore(tmp_path / "store"))
-    assert report.violations == ()
+    assert report.findings == ()
     encoder.loads.clear()
     return report.rows
 
@@ -134,12 +135,12 @@ def test_values_that_are_not_finite_are_an_error_and_not_a_figure(value):
     pixels, sound = PIXELS["a"] / np.float32(255), SOUND["a"].copy()
     pixels[3, 2, 1, 0], sound[1, 7] = value, value
     for compare in (lambda: psnr_db([(pixels, PIXELS["a"])]), lambda: audio_snr_db(sound, SOUND["a"])):
-        with pytest.raises(EncodeError, match="not finite"):
+        with pytest.raises(ValidationError, match="not finite"):
             compare()
 
 
 def test_sound_shorter_than_the_target_is_an_error():
-    with pytest.raises(EncodeError, match=r"a waveform \[2, 100\]; required: \[2, 29333\]"):
+    with pytest.raises(ValidationError, match=r"a waveform \[2, 100\]; required: \[2, 29333\]"):
         audio_snr_db(SOUND["a"][:, :100], SOUND["a"])
 
 
@@ -218,7 +219,7 @@ def test_latents_of_another_row_give_a_clearly_lower_figure_and_a_finding(tmp_pa
     report.write(tmp_path)
     check = verify_decoded(tmp_path, {each.sample_id: each.key for each in encoded})
     assert not check.passed
-    assert {(v.sample_id, v.found.split()[0]) for v in check.violations} == {
+    assert {(v.sample_id, v.found.split()[0]) for v in check.findings} == {
         (name, figure) for name in "ab" for figure in ("psnr_db", "audio_snr_db")
     }
 
@@ -322,29 +323,29 @@ def test_figures_are_reported_with_their_least_and_their_mean(tmp_path):
 def test_a_figure_below_its_threshold_warns_by_name_and_never_blocks(tmp_path):
     check = verified(tmp_path, figures(FIRST, psnr=19.99), figures(SECOND, snr=-0.01))
     assert (check.passed, check.severity, check.blocks) == (False, Severity.WARNING, False)
-    assert [(v.sample_id, v.code, v.found, v.required) for v in check.violations] == [
-        (FIRST, ViolationCode.DECODE_DIFFERS, "psnr_db is 19.99 dB", "at least 20 dB"),
-        (SECOND, ViolationCode.DECODE_DIFFERS, "audio_snr_db is -0.01 dB", "at least 0 dB"),
+    assert [(v.sample_id, v.code, v.found, v.required) for v in check.findings] == [
+        (FIRST, Code.DECODE_DIFFERS, "psnr_db is 19.99 dB", "at least 20 dB"),
+        (SECOND, Code.DECODE_DIFFERS, "audio_snr_db is -0.01 dB", "at least 0 dB"),
     ]
-    assert {v.severity for v in check.violations} == {Severity.WARNING}
+    assert {v.severity for v in check.findings} == {Severity.WARNING}
 
 
 def test_thresholds_are_the_datasets_own(tmp_path):
     rows = figures(FIRST, psnr=12.0, snr=-4.0), figures(SECOND, psnr=11.0, snr=-6.0)
     check = verified(tmp_path, *rows, decode_check_min_psnr_db=11.0, decode_check_min_audio_snr_db=-5.0)
-    assert [(v.sample_id, v.found) for v in check.violations] == [(SECOND, "audio_snr_db is -6.00 dB")]
+    assert [(v.sample_id, v.found) for v in check.findings] == [(SECOND, "audio_snr_db is -6.00 dB")]
 
 
 def test_figures_of_another_file_of_the_row_do_not_count(tmp_path):
     check = verified(tmp_path, figures(FIRST, key="key of an older file"), figures(SECOND))
-    assert [(v.sample_id, v.code) for v in check.violations] == [(FIRST, ViolationCode.DECODE_FAILED)]
+    assert [(v.sample_id, v.code) for v in check.findings] == [(FIRST, Code.DECODE_FAILED)]
     assert check.numbers["rows"] == 1
 
 
 def test_a_part_without_the_file_has_a_check_that_did_not_run(tmp_path):
     check = verify_decoded(tmp_path, STANDING)
     assert check.blocks
-    assert [v.code for v in check.violations] == [ViolationCode.CHECK_NOT_RUN]
+    assert [v.code for v in check.findings] == [Code.CHECK_NOT_RUN]
 
 
 def test_figures_of_another_recipe_or_of_a_failure_are_not_taken_over(tmp_path):
@@ -425,7 +426,7 @@ def test_rows_that_do_not_decode_to_their_media_warn_and_are_published_all_the_s
     assert (check.passed, check.severity) == (False, dg.AssetCheckSeverity.WARN)
     assert check.metadata["rows"].value == 2
     assert check.metadata["psnr_db_min"].value < 20
-    codes = {record.data["code"] for record in check.metadata["violations"].records}
+    codes = {record.data["code"] for record in check.metadata["findings"].records}
     assert codes == {"decode_differs"}
     (event,) = result.get_asset_materialization_events()
     table = event.step_materialization_data.materialization.metadata["decoded"].records
@@ -441,7 +442,7 @@ def test_rows_that_cannot_be_decoded_at_all_warn_and_are_published_all_the_same(
     platform.encoder.decode = failing
     result = platform.encode(decode_check=1)
     assert result.success
-    (record,) = check_of(result).metadata["violations"].records
+    (record,) = check_of(result).metadata["findings"].records
     assert record.data["code"] == "decode_failed"
     assert "no such kernel" in record.data["found"]
 

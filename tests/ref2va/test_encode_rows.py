@@ -16,7 +16,9 @@ import numpy as np
 import pytest
 from encoder_rows import FakeEncoder, audio, frames, image, row, tree, video
 
-from muvap_assets.errors import EncodeError, MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.layout import Layout
 from muvap_assets.progress import no_progress
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions, Format, Geometry, Size
@@ -48,7 +50,7 @@ def three_rows():
 def made(store, rows, encoder=None, **options):
     """Parts made by stage, of a run that encodes every row."""
     report = encode_rows(rows, encoder or FakeEncoder(), store, EncodeOptions(**options))
-    assert report.violations == ()
+    assert report.findings == ()
     assert [each.sample_id for each in report.rows] == [each.sample_id for each in rows]
     return dict(report.encoded)
 
@@ -211,11 +213,12 @@ def test_a_damaged_row_is_assembled_again_without_encoding(store):
 def test_a_row_that_turns_nan_is_rejected_by_name_and_the_others_are_kept(store):
     report = encode_rows(three_rows(), FakeEncoder(poison=["b"]), store, EncodeOptions(source="train.jsonl"))
     assert [each.sample_id for each in report.rows] == ["a", "c"]
-    (violation,) = report.violations
-    assert violation.code is ViolationCode.TENSOR_NON_FINITE
-    assert violation.message() == (
+    (finding,) = report.findings
+    assert finding.code is Code.TENSOR_NON_FINITE
+    assert finding.message() == (
         "train.jsonl row 1 (b): vae_latent: 1 of 5,376 values are not finite (0.02%) in stage target_video; required: "
-        "finite values throughout. Look at the row's media, and at the checkpoint if it happens to other rows."
+        "finite values throughout. Encode the row again; if it recurs, look at its media, and at the checkpoint if it happens "
+        "to other rows."
     )
     assert made(store, [three_rows()[1]]).keys() >= {Stage.TARGET_VIDEO}, "nothing of it that is wrong was kept"
 
@@ -229,20 +232,14 @@ def test_a_failed_row_is_not_encoded_any_further(store):
 def test_media_that_breaks_while_it_is_decoded_rejects_its_row_alone(store):
     def torn():
         yield frames(11, 5, Size(128, 64))
-        raise MediaError(
-            ViolationCode.FILE_UNREADABLE,
-            "a.mp4",
-            found="packet 7 is torn",
-            required="a whole file",
-            hint="Copy it.",
-        )
+        raise ValidationError(Finding(Code.FILE_UNREADABLE, Path("a.mp4"), "packet 7 is torn"))
 
     rows = three_rows()
     rows[0] = replace(rows[0], target_frames=torn)
     report = encode_rows(rows, FakeEncoder(), store)
     assert [each.sample_id for each in report.rows] == ["b", "c"]
-    (violation,) = report.violations
-    assert (violation.code, violation.sample_id, violation.field) == (ViolationCode.FILE_UNREADABLE, "a", "a.mp4")
+    (finding,) = report.findings
+    assert (finding.code, finding.sample_id, finding.found) == (Code.FILE_UNREADABLE, "a", "a.mp4: packet 7 is torn")
 
 
 def test_an_unexpected_error_of_a_library_rejects_its_row_alone(store):
@@ -253,7 +250,7 @@ def test_an_unexpected_error_of_a_library_rejects_its_row_alone(store):
     rows[2] = replace(rows[2], target_waveform=broken)
     report = encode_rows(rows, FakeEncoder(), store)
     assert [each.sample_id for each in report.rows] == ["a", "b"]
-    assert "RuntimeError: no kernel for this" in report.violations[0].found
+    assert "RuntimeError: no kernel for this" in report.findings[0].found
 
 
 def test_a_full_disk_ends_the_run(store, monkeypatch):
@@ -272,7 +269,7 @@ def test_references_encoded_to_other_rows_than_declared_reject_the_row(store):  
 
     report = encode_rows([row("a", image(1))], Fewer(), store)
     assert report.rows == ()
-    assert {violation.code for violation in report.violations} == {ViolationCode.REFERENCE_ROWS_MISMATCH}
+    assert {finding.code for finding in report.findings} == {Code.REFERENCE_ROWS_MISMATCH}
     assert list((store.root / "rows").rglob("*.row")) == []
 
 
@@ -281,9 +278,9 @@ def test_an_oversized_presentation_is_rejected_by_its_plan_before_anything_is_lo
     report = encode_rows(
         [row("a", image(1), caption="x" * 100)], encoder, store, EncodeOptions(max_presentation_tokens=99)
     )
-    (violation,) = report.violations
-    assert violation.code is ViolationCode.PRESENTATION_TOO_LONG
-    assert "110 presentation tokens (reference 0: 10, caption: 100)" in violation.found
+    (finding,) = report.findings
+    assert finding.code is Code.PRESENTATION_TOO_LONG
+    assert "110 presentation tokens (reference 0: 10, caption: 100)" in finding.found
     assert encoder.loads == []
 
 
@@ -294,16 +291,16 @@ def test_the_limit_of_the_dataset_is_the_one_that_rows_are_encoded_under(tmp_pat
         dataset = Dataset(name="clips", manifest=tmp_path / "clips.jsonl", options=options)
         report = encode_admitted(Layout(tmp_path), dataset, [hundred_and_ten], FakeEncoder(), no_progress)
         assert len(report.rows) == encoded
-        assert [f"at most {limit};" in violation.required for violation in report.violations] == [True] * (1 - encoded)
+        assert [f"at most {limit};" in finding.required for finding in report.findings] == [True] * (1 - encoded)
 
 
 # --- progress, sharing, kills ------------------------------------------------------------------------------------------
 
 
 def test_findings_survive_a_process_pool():
-    error = EncodeError(ViolationCode.DEVICE_MEMORY, "row a", found="f", required="r", hint="h")
+    error = ValidationError(Finding(Code.DEVICE_MEMORY, Place(sample_id="a"), "out of memory"))
     again = pickle.loads(pickle.dumps(error))
-    assert (str(again), again.code) == (str(error), error.code)
+    assert (str(again), again.findings) == (str(error), error.findings)
 
 
 def test_progress_names_stage_and_row_and_counts_to_the_end(store):
@@ -403,7 +400,7 @@ def test_eight_rows_load_each_component_once_and_each_is_gone_before_the_next(ti
     small = Geometry(32, 32, 5)
     rows = [row(f"r{index}", image(index, Size(64, 64)), seed=index, geometry=small) for index in range(8)]
     report = encode_rows(rows, tiny_encoder, store)
-    assert report.violations == ()
+    assert report.findings == ()
     assert tiny_encoder.loads == Counter(dict.fromkeys(Component, 1))
     assert len(alive) == 3
     assert all(reference() is None for reference in alive)
@@ -454,7 +451,7 @@ def test_fake_and_real_encoder_keep_one_contract(kind, request, store):
 def test_a_row_of_every_reference_kind_is_encoded_whole_with_the_tiny_checkpoint(tiny_encoder, store, format):
     one = row("a", audio(3), image(1), video(2, count=30, sound=1700), video(4, Size(64, 64), 13), format=format)
     report = encode_rows([one], tiny_encoder, store)
-    assert report.violations == ()
+    assert report.findings == ()
     (record,) = read_shard(report.rows[0].path)
     assert record.vae_latent.shape == (24, 7, 4, 8)
     assert record.audio_latent.shape == (2, 32, 37)

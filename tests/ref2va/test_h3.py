@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
-from muvap_assets.errors import ConfigError, EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, ValidationError
 from muvap_assets.ref2va.contract import Format, Geometry, PresentedReference, ReferenceKind, Size
 from muvap_assets.ref2va.encoder import Component, Stage
 from muvap_assets.ref2va.encoder_spec import EncoderSpec
@@ -266,7 +267,7 @@ def test_a_component_is_gone_before_the_next_one_is_loaded(tiny_encoder):
 def test_loading_while_another_component_is_still_referenced_is_refused(tiny_encoder):
     with tiny_encoder.loaded(Component.VAE) as loaded:
         held = loaded.model
-    with pytest.raises(EncodeError, match="still referenced"), tiny_encoder.loaded(Component.AUDIO_VAE):
+    with pytest.raises(ValidationError, match="still referenced"), tiny_encoder.loaded(Component.AUDIO_VAE):
         pass
     del held
     with tiny_encoder.loaded(Component.AUDIO_VAE):
@@ -292,12 +293,12 @@ def test_out_of_device_memory_names_the_row_its_length_and_what_to_change(tiny_e
 
         monkeypatch.setattr(loaded.model, "_encode_clip", full)
         with pytest.raises(
-            EncodeError, match=r"row clip_0017.*52717 rows.*128x64 with 22 frames.*smaller canvas"
+            ValidationError, match=r"clip_0017.*52717 rows.*128x64 with 22 frames.*smaller canvas"
         ) as info:
             loaded.encode(
                 Stage.TARGET_VIDEO, one, stage_media(Stage.TARGET_VIDEO, one, tiny_encoder.conditioner_frames), 52_717
             )
-    assert info.value.code is ViolationCode.DEVICE_MEMORY
+    assert info.value.finding.code is Code.DEVICE_MEMORY
 
 
 @pytest.mark.parametrize("change", ["fewer", "more", "size", "dtype"])
@@ -309,14 +310,14 @@ def test_target_frames_that_are_not_what_the_row_promises_are_refused(tiny_encod
         "dtype": frames(1, 22, Size(128, 64)).astype(np.float32),
     }[change]
     one = replace(row(), target_frames=lambda: iter([made]))
-    with pytest.raises(EncodeError, match="required"):
+    with pytest.raises(ValidationError, match="required"):
         encode(tiny_encoder, Stage.TARGET_VIDEO, one)
 
 
 def test_a_caption_with_a_vision_token_is_refused(tiny_encoder):
-    with pytest.raises(EncodeError, match=r"<\|image_pad\|>") as info:
+    with pytest.raises(ValidationError, match=r"<\|image_pad\|>") as info:
         tiny_encoder.plan_tokens("a <|image_pad|> b", [image().presented])
-    assert info.value.code is ViolationCode.CAPTION_HOLDS_VISION_TOKEN
+    assert info.value.finding.code is Code.CAPTION_HOLDS_VISION_TOKEN
 
 
 def test_the_token_plan_counts_every_part(tiny_encoder):

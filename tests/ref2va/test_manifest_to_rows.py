@@ -26,10 +26,10 @@ def options(tiny_checkpoint):
 def encode_manifest(path, options, encoder, root):
     """Validate and encode; asserts that the token counts the report gives are those encoded."""
     report = validate_manifest(path, options, facts=MediaFacts(), planner=encoder)
-    assert [v.message() for v in report.violations if v.severity == "error"] == []
+    assert [v.message() for v in report.findings if v.severity == "error"] == []
     rows = [row_input(each.plan, each.sample, MediaFacts(), options) for each in report.admitted]
     encoded = encode_rows(rows, encoder, RowStore(root), EncodeOptions(source=path.name))
-    assert [v.message() for v in encoded.violations] == []
+    assert [v.message() for v in encoded.findings] == []
     for counted, row in zip(report.admitted, encoded.rows, strict=True):
         assert (counted.tokens.total, counted.sequence_length) == (row.text_tokens, row.sequence_length)
     return [read_shard(row.path)[0] for row in encoded.rows]

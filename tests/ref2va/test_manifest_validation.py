@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 from media_makers import raw_row, target, tone, write_rows, write_video
 from PIL import Image, ImageCms
 
-from muvap_assets.errors import EncodeError, FormatError, MediaError, Severity, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import FormatError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.soundtrack import SoundFacts
 from muvap_assets.media.video import VideoFacts
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ReferenceGeometry, Size, TokenPlan
@@ -41,7 +43,7 @@ class OneTokenACharacter:
     def plan_tokens(self, caption, references):
         self.seen.append(references)
         if "<|image_pad|>" in caption:
-            raise EncodeError(ViolationCode.VALUE_INVALID, "caption", found="a", required="b", hint="c")
+            raise ValidationError(Finding(Code.VALUE_INVALID, Place(field="caption"), "a", required="b"))
         return TokenPlan(len(caption), tuple(10 * reference.frames for reference in references))
 
 
@@ -58,7 +60,7 @@ def validate(folder, *rows, options=SMALL, **settings):
 
 
 def found(report, severity=Severity.ERROR):
-    return [(str(v.code), v.field) for v in report.violations if v.severity is severity]
+    return [(str(v.code), v.field) for v in report.findings if v.severity is severity]
 
 
 # --- rows that no file can hold ---------------------------------------------------------------------------------------
@@ -103,7 +105,7 @@ def test_references_whose_latents_fit_no_cell_are_refused_and_the_longest_target
     options = DatasetOptions(width=64, height=64, num_frames=14_387)
     report = validate(folder, raw_row(references=[video, video]), options=options, facts=_Counted())
     assert found(report) == [("cell_too_large", "references")]
-    assert f"{2 * 4232 * 1008 * 96 * 4:,} bytes" in report.violations[-1].found
+    assert f"{2 * 4232 * 1008 * 96 * 4:,} bytes" in report.findings[-1].found
     one = validate(folder, raw_row(references=[video]), options=options, facts=_Counted())
     assert found(one) == []
     write_manifest(folder, one)
@@ -119,7 +121,7 @@ def test_a_hole_in_a_targets_sound_is_refused_by_its_place_and_length(folder):
     clip = write_video(folder / "clip.mkv", frames=124, sound=sound, sound_holes=[(32_000, 128_000)])
     report = validate(folder, raw_row(target={"video": clip.name}), options=options)
     assert found(report) == [("target_audio_short", "target.video")]
-    assert report.violations[0].found == (
+    assert report.findings[0].found == (
         "3.000 s without sound within the 5.167 s that are used (gaps: 1, the longest 3.000 s from 1.000 s on)"
     )
 
@@ -157,7 +159,7 @@ def test_a_targets_sound_that_is_missing_at_its_start_counts_as_a_hole(folder, l
     report = validate(folder, raw_row(target={"video": "target.mkv"}))
     assert [code for code, _ in found(report)] == codes
     if late == 10:
-        assert "0.917 s without sound within the 0.917 s that are used" in report.violations[1].found
+        assert "0.917 s without sound within the 0.917 s that are used" in report.findings[1].found
         assert ("audio_offset", "target.video") in found(report, Severity.WARNING)
 
 
@@ -178,7 +180,7 @@ def test_a_hole_in_a_references_sound_is_refused(folder):
     late = {"type": "video_audio", "video": "late.mkv", "audio": "late.mkv"}
     report = validate(folder, raw_row(references=[late, own, {"type": "audio", "audio": "other.mkv"}]))
     assert found(report) == [("reference_short", "references[1].audio"), ("reference_short", "references[2].audio")]
-    assert all("0.250 s from 0.250 s on" in v.found for v in report.violations if v.severity is Severity.ERROR)
+    assert all("0.250 s from 0.250 s on" in v.found for v in report.findings if v.severity is Severity.ERROR)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +196,7 @@ def test_counts_remembered_without_a_fact_that_is_needed_now_are_made_again(fold
     record["facts"].pop(fact)
     entry.write_text(json.dumps(record))
     facts = MediaFacts(cache)
-    assert validate(folder, row, facts=facts).violations == before.violations
+    assert validate(folder, row, facts=facts).findings == before.findings
     assert facts.decoded == 1
     assert validate(folder, row, facts=MediaFacts(cache)).rows == before.rows
 
@@ -227,7 +229,7 @@ def test_a_stream_that_decodes_short_of_its_own_duration_is_refused(folder, code
     options = {"codec": codec, "options": {"g": "250", "bf": "0", "x265-params": "log-level=none"}}
     assert ending_at(folder, block, **options) == block
     report = validate(folder, raw_row(target={"video": "target.mkv"}))
-    (stopped,) = [v for v in report.violations if v.code is ViolationCode.VIDEO_STOPPED]
+    (stopped,) = [v for v in report.findings if v.code is Code.VIDEO_STOPPED]
     assert stopped.severity is severity
     assert f"{block} frames decode; they end at {block / 24:.3f} s, the header promises 4.000 s" in stopped.found
     assert bool(report.admitted) is (severity is Severity.WARNING)
@@ -241,7 +243,7 @@ def test_a_long_stream_may_lack_five_per_cent(folder):
         frames = 4800 - missing
         seconds = {"duration_sec": Fraction(frames, 24), "header_end_sec": Fraction(200)}
         check_video(findings, "target.video", replace(facts, frames=frames, **seconds))
-        assert [(v.code, v.severity) for v in findings.found] == [(ViolationCode.VIDEO_STOPPED, severity)]
+        assert [(v.code, v.severity) for v in findings.found] == [(Code.VIDEO_STOPPED, severity)]
 
 
 def test_frames_that_the_index_lists_and_the_decoder_loses_are_counted_less_those_an_edit_list_hides(folder):
@@ -302,7 +304,7 @@ def test_a_target_whose_shape_its_canvas_does_not_have_is_told_the_nearest_that_
 ):
     target(folder / "target.mov", size=size, aspect=aspect)
     report = validate(folder, raw_row(), options=DatasetOptions(width=canvas[0], height=canvas[1], num_frames=22))
-    told = [v for v in report.violations if v.code is ViolationCode.VIDEO_ASPECT]
+    told = [v for v in report.findings if v.code is Code.VIDEO_ASPECT]
     assert report.is_valid
     assert len(told) == (nearest is not None)
     for warning in told:
@@ -317,7 +319,7 @@ def test_shapes_are_told_from_ten_per_cent_on(folder):
     target(folder / "target.mov", size=(64, 64))
     for canvas, told in (((320, 352), 0), ((288, 320), 1), ((352, 320), 0), ((320, 288), 1)):
         report = validate(folder, raw_row(), options=DatasetOptions(width=canvas[0], height=canvas[1], num_frames=22))
-        assert len([v for v in report.violations if v.code is ViolationCode.VIDEO_ASPECT]) == told
+        assert len([v for v in report.findings if v.code is Code.VIDEO_ASPECT]) == told
 
 
 @pytest.mark.parametrize(
@@ -327,7 +329,7 @@ def test_shapes_are_told_from_ten_per_cent_on(folder):
 def test_video_of_high_dynamic_range_is_told(folder, transfer, primaries, named):
     target(folder / "target.mov", colour=(transfer, primaries))
     report = validate(folder, raw_row(references=[{"type": "video", "video": "target.mov"}]))
-    told = [v for v in report.violations if v.code is ViolationCode.COLOUR_UNCONVERTED]
+    told = [v for v in report.findings if v.code is Code.COLOUR_UNCONVERTED]
     assert report.is_valid
     assert [(v.field, v.found) for v in told] == [(f, named) for f in ("target.video", "references[0].video") if named]
     assert all("the inference path converts none" in v.hint for v in told)
@@ -338,7 +340,7 @@ def test_interlaced_video_is_told(folder):
     with av.open(str(folder / "target.mov")) as container:
         assert all(frame.interlaced_frame for frame in container.decode(video=0))
     report = validate(folder, raw_row())
-    told = [v for v in report.violations if v.code is ViolationCode.VIDEO_INTERLACED]
+    told = [v for v in report.findings if v.code is Code.VIDEO_INTERLACED]
     assert [(v.severity, v.found) for v in told] == [(Severity.WARNING, "22 of 22 frames are interlaced")]
 
 
@@ -350,7 +352,7 @@ def test_a_reference_picture_with_a_profile_of_its_own_is_told(folder):
     references = [{"type": "image", "image": name} for name in ("torn.png", "plain.png")]
     report = validate(folder, raw_row(references=references))
     assert report.is_valid
-    told = [(v.field, str(v.severity)) for v in report.violations if v.code is ViolationCode.COLOUR_UNCONVERTED]
+    told = [(v.field, str(v.severity)) for v in report.findings if v.code is Code.COLOUR_UNCONVERTED]
     assert told == [("references[0].image", "warning")]
 
 
@@ -365,7 +367,7 @@ def test_124_frames_take_124_frames(folder, frames, admitted, suffix):  # B01, B
     assert len(report.admitted) == admitted
     assert (report.rows_total, len(report.refused_rows)) == (1, 1 - admitted)
     if not admitted:
-        message = report.violations[0].message()
+        message = report.findings[0].message()
         assert "123 source frames at 24.000 fps, 5.125 s, make 123 frames at 24 fps" in message
         assert "the longest valid count is 107" in message
 
@@ -376,11 +378,11 @@ def test_124_frames_take_124_frames(folder, frames, admitted, suffix):  # B01, B
 def test_a_short_target_is_told_what_became_of_its_frames(folder, fps, made, longest):  # B02
     target(folder / "target.mov", 101, fps=fps, sound=tone(400_000))
     report = validate(folder, raw_row(), options=DatasetOptions(width=64, height=64, num_frames=158))
-    message = next(v for v in report.violations if v.code is ViolationCode.TARGET_SHORT).message()
+    message = next(v for v in report.findings if v.code is Code.TARGET_SHORT).message()
     seconds = float(101 / fps)
     assert f"101 source frames at {float(fps):.3f} fps, {seconds:.3f} s, make {made} frames at 24 fps" in message
     assert f"the longest valid count is {longest}" in message
-    assert "at least the 158 frames of its geometry" in message
+    assert "at least 158 frames at 24 fps" in message
 
 
 def test_130_frames_are_refused_and_not_snapped(folder):  # acceptance 4
@@ -413,7 +415,7 @@ def test_audio_a_sample_short_of_the_clip_fails_and_says_what_it_covers(folder):
     target(folder / "target.mov", 124, sound=tone(165_332))
     report = validate(folder, raw_row(), options=DatasetOptions(width=64, height=64))
     assert found(report) == [("target_audio_short", "target.video")]
-    message = report.violations[0].message()
+    message = report.findings[0].message()
     assert "165332 audio samples" in message and "at least the 165333" in message and "covers 107 frames" in message
 
 
@@ -421,7 +423,7 @@ def test_a_target_without_sound_is_refused(folder):  # B12
     write_video(folder / "target.mov", frames=22)
     report = validate(folder, raw_row())
     assert found(report) == [("target_audio_missing", "target.video")]
-    assert "no audio stream" in report.violations[0].message() + report.violations[1].message()
+    assert "no audio stream" in report.findings[0].message() + report.findings[1].message()
 
 
 def test_an_all_zero_target_warns(folder):  # B12
@@ -454,7 +456,7 @@ def test_a_header_that_promises_more_is_reported_and_not_believed(folder, monkey
         lambda self: (frame for i, frame in enumerate(self._container.decode(self._stream)) if i < 20),
     )
     report = validate(folder, raw_row())
-    assert "20 frames decode; the header promises 30" in " ".join(v.message() for v in report.violations)
+    assert "20 frames decode; the header promises 30" in " ".join(v.message() for v in report.findings)
     assert [code for code, _ in found(report)] == ["target_short"]
 
 
@@ -530,7 +532,7 @@ def test_a_video_reference_needs_13_frames_after_the_cut(folder, frames, target_
     assert (found(report) == []) is ok
     if not ok:
         assert found(report) == [("reference_short", "references[0].video")]
-        assert f"{frames} source frames at 24.000 fps" in report.violations[-1].message()
+        assert f"{frames} source frames at 24.000 fps" in report.findings[-1].message()
 
 
 def test_rates_that_differ_from_the_decoders_warn_with_both(folder):
@@ -539,7 +541,7 @@ def test_rates_that_differ_from_the_decoders_warn_with_both(folder):
     references = [{"type": "video", "video": "clip.mp4", "fps": 30}, {**AUDIO, "sample_rate": 44_100}]
     close = [{"type": "video", "video": "clip.mp4", "fps": 25.1}, {**AUDIO, "sample_rate": 16_100}]
     report = validate(folder, raw_row("a", references=references), raw_row("b", references=close))
-    warnings = [v for v in report.violations if v.code is ViolationCode.RATE_MISMATCH]
+    warnings = [v for v in report.findings if v.code is Code.RATE_MISMATCH]
     assert [(v.row, v.field) for v in warnings] == [(1, "references[0].fps"), (1, "references[1].sample_rate")]
     assert "the manifest says 30 fps, the decoder 25 fps" in warnings[0].message()
     assert "44100 Hz, the decoder 16000 Hz" in warnings[1].message()
@@ -558,7 +560,7 @@ def test_rates_that_differ_from_the_decoders_warn_with_both(folder):
         ({"type": "video_audio", "video": "ok.mp4", "audio": "page.ogg"}, "audio_unreadable"),
     ],
 )
-def test_media_that_cannot_serve_is_a_violation_of_its_row(folder, reference, code):
+def test_media_that_cannot_serve_is_a_finding_of_its_row(folder, reference, code):
     target(folder / "target.mov")
     first, second = (Image.new("RGB", (8, 8), colour) for colour in ("red", "blue"))
     first.save(folder / "moving.gif", save_all=True, append_images=[second])
@@ -569,9 +571,9 @@ def test_media_that_cannot_serve_is_a_violation_of_its_row(folder, reference, co
     write_video(folder / "ok.mp4", frames=22)
     report = validate(folder, raw_row("bad", references=[IMAGE, reference]), raw_row("good"))
     assert [code for code, _ in found(report)] == [code]
-    assert {v.sample_id for v in report.violations if v.severity is Severity.ERROR} == {"bad"}
+    assert {v.sample_id for v in report.findings if v.severity is Severity.ERROR} == {"bad"}
     assert [row.sample.id for row in report.admitted] == ["good"]
-    assert str(folder) not in report.violations[0].message()
+    assert str(folder) not in report.findings[0].message()
 
 
 # --- the verdict is the encoder's ----------------------------------------------------------------------------------------
@@ -599,7 +601,7 @@ def test_a_row_is_admitted_exactly_when_it_prepares(folder, frames, fps, asked, 
         limit = asked * 32_000 // 24 + 800
         required = min(round(Fraction(asked * 40, 24)) * 800, asked * 32_000 // 24)
         target_waveform(path, origin=with_origin, limit=limit, required=required)
-    except MediaError:
+    except ValidationError:
         assert not report.admitted
     else:
         assert made == asked
@@ -655,7 +657,7 @@ def test_tokens_are_counted_by_the_planner_and_refused_by_part(folder):  # B18
     rows = 7 * 2 * 2 + 2 * 37 + (2048 // 32) * (4096 // 32) + 2 * 37
     assert row.sequence_length == 90 + rows
     assert row.capacity % 256 == 0 and 0 <= row.capacity - row.sequence_length < 256
-    refused = next(v for v in report.violations if v.code is ViolationCode.TOKENS_EXCEEDED)
+    refused = next(v for v in report.findings if v.code is Code.TOKENS_EXCEEDED)
     assert "105 presentation tokens (reference 0: 10, reference 1: 0, caption: 95)" in refused.message()
     assert "nothing is truncated" in refused.message()
     assert ("value_invalid", "caption") in found(report)
@@ -692,7 +694,7 @@ def test_every_row_ends_as_admitted_or_refused(folder):  # B19
     report = validate_manifest(path, SMALL)
     assert report.rows_total == 5
     assert len(report.admitted) + len(report.refused_rows) == 5
-    assert {v.row for v in report.violations if v.severity is Severity.ERROR} == {2, 3, 4, 5}
+    assert {v.row for v in report.findings if v.severity is Severity.ERROR} == {2, 3, 4, 5}
 
 
 def test_counting_again_is_free_and_a_lost_cache_costs_only_counting(folder):
@@ -773,7 +775,7 @@ def test_a_file_of_the_same_size_and_time_swapped_in_makes_the_row_anew(folder, 
 
 def test_a_link_in_a_circle_is_a_missing_file(tmp_path):
     (tmp_path / "a.mov").symlink_to("a.mov")
-    with pytest.raises(MediaError, match=r"a\.mov: it cannot be read \(Too many levels of symbolic links\)"):
+    with pytest.raises(ValidationError, match=r"a\.mov: it cannot be read \(Too many levels of symbolic links\)"):
         MediaFacts(tmp_path / "counts").digest(tmp_path / "a.mov")
 
 
@@ -797,7 +799,7 @@ def test_the_written_manifest_reads_back(folder, tmp_path_factory):
     write_manifest(out, report)
     files = read_manifest(out)
     assert files.samples == tuple(row.sample for row in report.admitted)
-    assert files.violations == report.violations
+    assert files.findings == report.findings
     assert files.report["rows_total"] == 3 and files.report["rows_refused"] == 1
     assert files.report["partial"] is False
     assert files.report["estimated_bytes"] == sum(row.estimated_bytes for row in report.admitted)
@@ -829,5 +831,5 @@ def test_chosen_streams_read_back_and_add_columns_only_where_there_are_some(fold
 
 
 def test_a_torn_or_foreign_manifest_is_refused_when_read(folder):
-    with pytest.raises(FormatError, match="Materialize ref2va/manifest again"):
+    with pytest.raises(FormatError, match=r"a file of it is missing .* Materialize or pack it again"):
         read_manifest(folder)

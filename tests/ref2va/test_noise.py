@@ -53,7 +53,7 @@ def test_another_seed_gives_other_noise_and_no_visual_reference_none():
 
 
 def test_rows_that_do_not_fit_the_geometry_are_refused():
-    with pytest.raises(FormatError, match=r"found \[3, 96\], required are the \[48, 96\]"):
+    with pytest.raises(FormatError, match=r"\[3, 96\]; required: the \[48, 96\]"):
         noised_rows(torch.zeros(3, 96), REFERENCES)
 
 

@@ -11,7 +11,8 @@ from encoder_rows import FakeEncoder
 from media_makers import number_of, numbered, target, tone, write_tracks, write_video
 from PIL import Image
 
-from muvap_assets.errors import MediaError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.media.video import VideoSource
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, RawSample, Reference, ReferenceKind, Size
 from muvap_assets.ref2va.encoder import Stage
@@ -75,7 +76,7 @@ def test_resizing_is_pillows_lanczos_onto_the_asked_canvas(tmp_path):
 
 def test_a_video_that_is_shorter_than_asked_is_refused_and_never_extended(tmp_path):
     path = write_video(tmp_path / "clip.mp4", frames=21)
-    with pytest.raises(MediaError, match="yields only 21 frames"):
+    with pytest.raises(ValidationError, match="yields only 21 frames"):
         numbers(path, 22)
 
 
@@ -110,7 +111,7 @@ def test_non_finite_sound_is_refused(tmp_path):
     sound = tone(1000)
     sound[0, 3] = np.nan
     soundfile.write(tmp_path / "voice.wav", sound.T, 32_000, subtype="FLOAT")
-    with pytest.raises(MediaError, match="NaN or infinite"):
+    with pytest.raises(ValidationError, match="NaN or infinite"):
         waveform(tmp_path / "voice.wav", limit=1000)
 
 
@@ -127,12 +128,12 @@ def test_target_sound_is_aligned_and_cut_before_encoding(tmp_path, format, sampl
     facts = MediaFacts()
     options = DatasetOptions(format=format, width=64, height=64)
     sample = sample_in(tmp_path, references=())
-    plan, _, violations = plan_row(sample, facts, options)
-    assert plan is None and {v.code for v in violations} >= {ViolationCode.TARGET_AUDIO_SHORT}
+    plan, _, findings = plan_row(sample, facts, options)
+    assert plan is None and {v.code for v in findings} >= {Code.TARGET_AUDIO_SHORT}
 
     target(tmp_path / "longer.mov", 124, sound=tone(180_000), start=Fraction(1, 4), size=(64, 32))
     sample = sample_in(tmp_path, target_video=tmp_path / "longer.mov")
-    plan, _, violations = plan_row(sample, facts, options)
+    plan, _, findings = plan_row(sample, facts, options)
     row = row_input(plan, sample, facts, options)
     made = row.target_waveform()
     assert made.shape == (2, samples)
@@ -184,9 +185,9 @@ def test_a_file_that_changed_since_it_was_counted_is_named(tmp_path):
     plan, _, _ = plan_row(sample, facts, options)
     row = row_input(plan, sample, facts, options)
     target(tmp_path / "target.mov", 10)
-    with pytest.raises(MediaError, match="The file changed since"):
+    with pytest.raises(ValidationError, match="The file changed since"):
         list(row.target_frames())
-    with pytest.raises(MediaError, match="The file changed since"):
+    with pytest.raises(ValidationError, match="The file changed since"):
         row.target_waveform()
 
 
@@ -214,16 +215,16 @@ def test_the_chosen_stream_is_what_target_and_reference_are_made_of(tmp_path, st
     options = DatasetOptions(width=64, height=64, num_frames=22)
     facts = MediaFacts(tmp_path / "cache")
     sample = with_stream(tmp_path, stream)
-    plan, _, violations = plan_row(sample, facts, options)
-    warned = [(v.code, v.field) for v in violations if v.code is ViolationCode.AUDIO_STREAM]
+    plan, _, findings = plan_row(sample, facts, options)
+    warned = [(v.code, v.field) for v in findings if v.code is Code.AUDIO_STREAM]
     expected = [] if stream else ["target.video", "references[1].audio"]
-    assert warned == [(ViolationCode.AUDIO_STREAM, field) for field in expected]
+    assert warned == [(Code.AUDIO_STREAM, field) for field in expected]
     row = row_input(plan, sample, facts, options)
     middle = slice(5000, 20_000)  # the edges ring where the sound begins and ends
     for sound in (row.target_waveform(), row.references[1].waveform()):
         np.testing.assert_allclose(sound[:, middle], level / 32768, atol=1e-5)
     again, _, remembered = plan_row(sample, MediaFacts(tmp_path / "cache"), options)
-    assert (again, remembered) == (plan, violations)
+    assert (again, remembered) == (plan, findings)
 
 
 def test_another_stream_is_other_content(tmp_path):
@@ -242,9 +243,9 @@ def test_another_stream_is_other_content(tmp_path):
 
 
 def test_a_stream_that_is_not_there_is_refused_with_those_that_are(tmp_path):
-    _, _, violations = plan_row(
+    _, _, findings = plan_row(
         with_stream(tmp_path, "5"), MediaFacts(), DatasetOptions(width=64, height=64, num_frames=22)
     )
-    (target, reference) = [v for v in violations if v.code is ViolationCode.AUDIO_STREAM]
+    (target, reference) = [v for v in findings if v.code is Code.AUDIO_STREAM]
     assert (target.field, reference.field) == ("target.video", "references[1].audio")
     assert target.found.endswith("2 (deu); '5' is chosen")

@@ -27,7 +27,8 @@ from published_rows import (
     sft_record,
 )
 
-from muvap_assets.errors import PublishError, ValidationError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import PublishError, ValidationError
 from muvap_assets.publish import content_version, current_version
 from muvap_assets.ref2va import publication
 from muvap_assets.ref2va.cache import Depth
@@ -156,9 +157,9 @@ def test_one_missing_and_one_failed_row_publish_nothing_and_are_both_named(tmp_p
     rows[2] = replace(rows[2], path=None, reason="3 of 192 values are not finite")
     with pytest.raises(ValidationError) as error:
         publish(tmp_path, rows)
-    assert [(found.code, found.row, found.sample_id) for found in error.value.violations] == [
-        (ViolationCode.ROW_MISSING, 2, "gone"),
-        (ViolationCode.ROW_MISSING, 3, "c"),
+    assert [(found.code, found.row, found.sample_id) for found in error.value.findings] == [
+        (Code.ROW_MISSING, 2, "gone"),
+        (Code.ROW_MISSING, 3, "c"),
     ]
     assert "no finished row: 3 of 192 values are not finite; required: every row of the manifest" in str(error.value)
     artifact = dataset_artifact(tmp_path)
@@ -179,12 +180,12 @@ def test_damaged_foreign_and_doubled_rows_are_all_named_at_once(tmp_path):
     rows.append(replace(rows[0], row=5))
     with pytest.raises(ValidationError) as error:
         publish(tmp_path, rows)
-    found = {(violation.code, violation.sample_id) for violation in error.value.violations}
+    found = {(finding.code, finding.sample_id) for finding in error.value.findings}
     assert found == {
-        (ViolationCode.SHARD_UNREADABLE, "cut"),
-        (ViolationCode.SCHEMAS_MIXED, "sft"),
-        (ViolationCode.SAMPLE_ID_INVALID, "other"),
-        (ViolationCode.SAMPLE_ID_DUPLICATE, "a"),
+        (Code.SHARD_UNREADABLE, "cut"),
+        (Code.SCHEMAS_MIXED, "sft"),
+        (Code.SAMPLE_ID_INVALID, "other"),
+        (Code.SAMPLE_ID_DUPLICATE, "a"),
     }
 
 
@@ -214,7 +215,7 @@ def test_a_row_that_reads_back_wrong_blocks_publication(tmp_path, damage):
     outcome = publish(tmp_path, rows)
     assert outcome.published is None
     assert [check.name for check in outcome.blocking] == ["shards_whole"]
-    assert outcome.blocking[0].violations[0].source == "bucket=32x32-5f/data_00000000.parquet"
+    assert outcome.blocking[0].findings[0].source == "bucket=32x32-5f/data_00000000.parquet"
     assert not dataset_artifact(tmp_path).folder.exists()
 
 

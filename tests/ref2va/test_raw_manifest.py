@@ -1,4 +1,4 @@
-"""The text of raw manifests: forms, and one violation of each kind, all reported at once."""
+"""The text of raw manifests: forms, and one finding of each kind, all reported at once."""
 
 import json
 from fractions import Fraction
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from media_makers import raw_row, write_rows
 
-from muvap_assets.errors import Severity
+from muvap_assets.codes import Severity
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, Reference, ReferenceKind
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.raw_rows import exact_number, json_object
@@ -37,7 +37,7 @@ def read(folder, content, name="train.jsonl", **options):
 
 
 def codes(manifest):
-    return [str(violation.code) for violation in manifest.violations]
+    return [str(finding.code) for finding in manifest.findings]
 
 
 def of_row(folder, row, **options):
@@ -55,7 +55,7 @@ def test_a_full_row_is_read_as_written(folder):
         ],
     )
     manifest = of_row(folder, row)
-    assert not manifest.violations
+    assert not manifest.findings
     (sample,) = manifest.samples
     assert sample.geometry == Geometry(832, 480, 124)
     assert sample.target_video == Path("target.mov")
@@ -92,14 +92,14 @@ LINES = "".join(json.dumps(row) + "\n" for row in ROWS)
 )
 def test_every_form_is_read_by_its_content(folder, name, content, ids):  # B22
     manifest = read(folder, content, name)
-    assert not manifest.violations
+    assert not manifest.findings
     assert [sample.id for sample in manifest.samples] == ids
     assert [sample.row for sample in manifest.samples] == list(range(1, len(ids) + 1))
     assert manifest.rows_total == len(ids)
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "[]", '{"data": []}'])
-def test_zero_rows_are_a_violation(folder, content):  # B07
+def test_zero_rows_are_a_finding(folder, content):  # B07
     assert "manifest_empty" in codes(read(folder, content, "train.json"))
 
 
@@ -222,21 +222,24 @@ ONE_WRONG = {
 
 
 @pytest.mark.parametrize("name", ONE_WRONG)
-def test_one_wrong_thing_is_one_violation_in_its_place(folder, name):
+def test_one_wrong_thing_is_one_finding_in_its_place(folder, name):
     fields, code, field = ONE_WRONG[name]
     manifest = of_row(folder, raw_row(**fields))
-    assert [(str(v.code), v.field, v.row) for v in manifest.violations] == [(code, field, 1)]
+    assert [(str(v.code), v.field, v.row) for v in manifest.findings] == [(code, field, 1)]
     assert not manifest.samples
     assert manifest.rows_total == 1
-    message = manifest.violations[0].message()
+    message = manifest.findings[0].message()
     assert message.startswith("train.jsonl row 1")
-    assert str(folder.parent) not in message
+    published = str(manifest.findings[0].to_dict())
+    assert str(folder.parent) not in published  # the message names the file as it was resolved, too
+    if code in ("media_missing", "path_outside") and "/etc" not in message:
+        assert f"({folder.parent}" in message
 
 
 def test_a_path_of_windows_is_told_what_to_write(folder):
     for path in ("media\\plain.mp4", "C:\\data\\plain.mp4"):
-        (finding,) = of_row(folder, raw_row(target={"video": path})).violations
-        assert (str(finding.code), finding.hint) == ("media_missing", "Write / for \\ in paths.")
+        (finding,) = of_row(folder, raw_row(target={"video": path})).findings
+        assert (str(finding.code), finding.hint.endswith(" Write / for \\ in paths.")) == ("media_missing", True)
 
 
 def test_all_of_them_are_reported_at_once(folder):  # acceptance 9
@@ -254,7 +257,7 @@ def test_all_of_them_are_reported_at_once(folder):  # acceptance 9
 
 def test_the_example_of_the_contract_limits_holds_at_its_edge(folder):  # B16
     manifest = of_row(folder, raw_row(references=[IMAGE] * 6 + [VIDEO] * 3 + [AUDIO] * 3))
-    assert not manifest.violations
+    assert not manifest.findings
 
 
 @pytest.mark.parametrize(
@@ -269,24 +272,24 @@ def test_the_example_of_the_contract_limits_holds_at_its_edge(folder):  # B16
 )
 def test_limits_that_are_set_hold_and_are_cited_by_where_they_come_from(folder, limits, references, required):  # B16
     manifest = of_row(folder, raw_row(references=references), **limits)
-    assert [(str(v.code), v.required) for v in manifest.violations] == [("reference_count", required)]
+    assert [(str(v.code), v.required) for v in manifest.findings] == [("reference_count", required)]
 
 
 def test_limits_may_be_wider_than_the_models(folder):  # B16
     row = raw_row(references=[IMAGE] * 20)
-    assert not of_row(folder, row, max_images=20, max_references=20).violations
+    assert not of_row(folder, row, max_images=20, max_references=20).findings
 
 
 def test_a_soundtrack_is_no_standalone_audio(folder):
     both = {"type": "video_audio", "video": "clip.mp4", "audio": "voice.wav"}
-    assert not of_row(folder, raw_row(references=[both] * 3 + [AUDIO] * 3)).violations
+    assert not of_row(folder, raw_row(references=[both] * 3 + [AUDIO] * 3)).findings
     assert codes(of_row(folder, raw_row(references=[both, both, VIDEO, VIDEO]))) == ["reference_count"]
 
 
 def test_keys_given_twice_are_refused_at_any_depth(folder):  # B22
     text = json.dumps(raw_row()).replace('"image": "picture.png"', '"image": "picture.png", "image": "clip.mp4"')
     manifest = read(folder, text + "\n")
-    assert [(str(v.code), v.field) for v in manifest.violations] == [("key_duplicate", "references[0].image")]
+    assert [(str(v.code), v.field) for v in manifest.findings] == [("key_duplicate", "references[0].image")]
 
 
 UNION = ("image", "video", "audio", "fps", "sample_rate")
@@ -309,7 +312,7 @@ def test_null_counts_as_not_given_at_any_depth(folder):
         "note": None,
     }
     manifest = of_row(folder, filled)
-    assert not manifest.violations
+    assert not manifest.findings
     assert manifest.samples == of_row(folder, plain).samples
     nothing_asked = {**plain, "target_geometry": {"width": None, "height": None, "num_frames": None}}
     for format in Format:
@@ -332,7 +335,7 @@ def test_a_key_given_twice_is_refused_also_where_one_is_null(folder):
 )
 def test_a_partial_geometry_takes_the_rest_from_the_options(folder, given, geometry):
     manifest = of_row(folder, raw_row(target_geometry=given), width=640, height=480, num_frames=56)
-    assert not manifest.violations
+    assert not manifest.findings
     assert manifest.samples[0].geometry == geometry
 
 
@@ -341,7 +344,7 @@ def test_blanks_around_id_caption_and_paths_are_no_part_of_them(folder):
     row = raw_row(f"{blank}a{blank}", caption=f"{blank}She says:\n no.{blank}", target={"video": f" target.mov{blank}"})
     row["references"] = [{"type": "image", "image": "\npicture.png "}]
     manifest = of_row(folder, row)
-    assert not manifest.violations
+    assert not manifest.findings
     (sample,) = manifest.samples
     assert (sample.id, sample.caption) == ("a", "She says:\n no.")
     assert [sample.target_video, *sample.references[0].paths] == [Path("target.mov"), Path("picture.png")]
@@ -349,21 +352,21 @@ def test_blanks_around_id_caption_and_paths_are_no_part_of_them(folder):
 
 def test_ids_that_differ_only_by_outer_blanks_are_the_same_id(folder):
     manifest = write_rows(folder / "train.jsonl", [raw_row("a"), raw_row(" a ")])
-    (violation,) = read_raw_manifest(manifest, DatasetOptions()).violations
-    assert (str(violation.code), violation.row, violation.sample_id) == ("sample_id_duplicate", 2, "a")
+    (finding,) = read_raw_manifest(manifest, DatasetOptions()).findings
+    assert (str(finding.code), finding.row, finding.sample_id) == ("sample_id_duplicate", 2, "a")
 
 
 def test_ids_given_twice_name_both_rows(folder):  # B22
     manifest = write_rows(folder / "train.jsonl", [raw_row("a"), raw_row("b"), raw_row("a")])
-    (violation,) = read_raw_manifest(manifest, DatasetOptions()).violations
-    assert (str(violation.code), violation.row, violation.found) == ("sample_id_duplicate", 3, "row 1 has it too")
+    (finding,) = read_raw_manifest(manifest, DatasetOptions()).findings
+    assert (str(finding.code), finding.row, finding.found) == ("sample_id_duplicate", 3, "also in row 1")
 
 
 def test_ids_that_differ_only_by_case_or_unicode_form_are_warnings(folder):
     ids = ["a", "A", "\xe9", "e\u0301"]
     read_back = read_raw_manifest(write_rows(folder / "train.jsonl", [raw_row(each) for each in ids]), DatasetOptions())
     assert [sample.id for sample in read_back.samples] == ids
-    told = [(str(v.code), str(v.severity), v.row) for v in read_back.violations]
+    told = [(str(v.code), str(v.severity), v.row) for v in read_back.findings]
     assert told == [("sample_id_alike", "warning", 2), ("sample_id_alike", "warning", 4)]
 
 
@@ -371,32 +374,32 @@ def test_ids_that_differ_only_by_case_or_unicode_form_are_warnings(folder):
 def test_constants_that_are_no_json_are_refused(folder, constant):
     text = json.dumps(raw_row(references=[{**VIDEO, "fps": 24}])).replace("24", constant)
     manifest = read(folder, text + "\n")
-    assert [(str(v.code), v.found) for v in manifest.violations] == [("value_invalid", constant)]
+    assert [(str(v.code), v.found) for v in manifest.findings] == [("value_invalid", constant)]
 
 
 def test_bytes_that_are_no_utf8_cost_their_row_alone(folder):
     broken = json.dumps(raw_row("b", caption="caf?")).encode().replace(b"?", b"\xe9")
     content = b"\n".join([json.dumps(raw_row("a")).encode(), broken, json.dumps(raw_row("c")).encode()])
     manifest = read(folder, content)
-    assert [(str(v.code), v.row) for v in manifest.violations] == [("encoding_invalid", 2)]
+    assert [(str(v.code), v.row) for v in manifest.findings] == [("encoding_invalid", 2)]
     assert [sample.id for sample in manifest.samples] == ["a", "c"]
     assert manifest.rows_total == 3
 
 
 def test_a_byte_order_mark_is_passed_over_and_reported(folder):
     manifest = read(folder, "\ufeff" + LINES)
-    assert [(str(v.code), v.severity) for v in manifest.violations] == [("byte_order_mark", Severity.WARNING)]
+    assert [(str(v.code), v.severity) for v in manifest.findings] == [("byte_order_mark", Severity.WARNING)]
     assert len(manifest.samples) == 2
 
 
 def test_blank_lines_warn_and_comments_are_refused(folder):  # B22
     first, second = LINES.splitlines()
     manifest = read(folder, f"{first}\n\n# note\n{second}\n\n")
-    assert [(str(v.code), v.row, v.severity) for v in manifest.violations] == [
+    assert [(str(v.code), v.row, v.severity) for v in manifest.findings] == [
         ("line_ignored", 2, Severity.WARNING),
         ("row_malformed", 3, Severity.ERROR),
     ]
-    assert "a comment, which JSON does not have" in manifest.violations[1].message()
+    assert "a comment, which JSON does not have" in manifest.findings[1].message()
 
 
 @pytest.mark.parametrize(
@@ -411,8 +414,8 @@ def test_blank_lines_warn_and_comments_are_refused(folder):  # B22
 )
 def test_a_broken_document_is_one_finding(folder, name, content):
     manifest = read(folder, content, name)
-    (violation,) = manifest.violations
-    assert violation.code in ("row_malformed", "value_invalid")
+    (finding,) = manifest.findings
+    assert finding.code in ("row_malformed", "value_invalid")
     assert not manifest.samples
 
 
@@ -431,8 +434,8 @@ def test_a_bad_second_line_costs_itself_alone(folder, wrong, start):
         ("e", 6),
         ("f", 7),
     ]
-    errors = [violation for violation in manifest.violations if violation.severity is Severity.ERROR]
-    assert [violation.row - blank for violation in errors] == [2, 5]
+    errors = [finding for finding in manifest.findings if finding.severity is Severity.ERROR]
+    assert [finding.row - blank for finding in errors] == [2, 5]
     assert errors[1].field == "caption"
 
 
@@ -441,25 +444,25 @@ def test_a_bad_second_line_costs_itself_alone(folder, wrong, start):
 @pytest.mark.parametrize("name", ["train.json", "train.jsonl"])
 def test_a_document_is_read_as_one_however_it_is_laid_out(folder, document, layout, name):
     manifest = read(folder, json.dumps(document, **layout) + "\n\n", name)
-    assert not manifest.violations
+    assert not manifest.findings
     assert [sample.id for sample in manifest.samples] == (["a"] if document is ROWS[0] else ["a", "b"])
 
 
 @pytest.mark.parametrize("document", [[*ROWS], {"data": ROWS}])
 @pytest.mark.parametrize("layout", [{}, {"indent": 1}, {"indent": 0}])
 def test_text_after_a_document_is_one_finding(folder, document, layout):
-    (violation,) = read(folder, json.dumps(document, **layout) + "\noops\n", "train.json").violations
-    assert (str(violation.code), violation.row) == ("row_malformed", 1)
+    (finding,) = read(folder, json.dumps(document, **layout) + "\noops\n", "train.json").findings
+    assert (str(finding.code), finding.row) == ("row_malformed", 1)
 
 
 def test_keys_beside_data_are_refused(folder):
     manifest = read(folder, json.dumps({"data": ROWS, "version": 2}), "train.json")
-    assert [(str(v.code), v.field) for v in manifest.violations] == [("key_unknown", "version")]
+    assert [(str(v.code), v.field) for v in manifest.findings] == [("key_unknown", "version")]
 
 
 def test_the_encoded_schemas_are_named_with_a_pointer(folder):  # B22
     manifest = of_row(folder, raw_row(schema_version="minimax_h3_ref2va_precomputed_v1"))
-    message = manifest.violations[0].message()
+    message = manifest.findings[0].message()
     assert "minimax_h3_ref2va_precomputed_v1" in message
     assert "already encoded rows" in message
     assert "minimax_h3_ref2va_raw_v1" in message
@@ -467,7 +470,7 @@ def test_the_encoded_schemas_are_named_with_a_pointer(folder):  # B22
 
 def test_paths_may_leave_the_folder_when_allowed(folder):
     row = raw_row(references=[{"type": "image", "image": "../outside.png"}])
-    assert not of_row(folder, row, allow_outside=True).violations
+    assert not of_row(folder, row, allow_outside=True).findings
 
 
 def test_a_link_out_of_the_folder_counts_as_leaving_it(folder):
@@ -479,7 +482,7 @@ def paths_of(folder, target, picture, **options):
     """Target and picture of a row as its sample has them."""
     row = raw_row(target={"video": str(target)}, references=[{"type": "image", "image": str(picture)}])
     manifest = of_row(folder, row, **options)
-    assert not manifest.violations
+    assert not manifest.findings
     (sample,) = manifest.samples
     return sample.target_video.as_posix(), sample.references[0].image.as_posix()
 
@@ -526,7 +529,7 @@ def test_a_manifest_named_from_its_own_folder_knows_its_paths(folder, monkeypatc
 
 def test_odd_but_harmless_names_are_found(folder):
     (folder / "a [1] *é.png").touch()
-    assert not of_row(folder, raw_row(references=[{"type": "image", "image": "a [1] *é.png"}])).violations
+    assert not of_row(folder, raw_row(references=[{"type": "image", "image": "a [1] *é.png"}])).findings
 
 
 def test_sft_refuses_a_target_geometry(folder):
@@ -536,7 +539,7 @@ def test_sft_refuses_a_target_geometry(folder):
 
 def test_packed_rows_may_name_any_canvas_and_count_on_the_lattice(folder):  # the caps bind sft only
     row = raw_row(target_geometry={"width": 3200, "height": 32, "num_frames": 379})
-    assert not of_row(folder, row).violations
+    assert not of_row(folder, row).findings
 
 
 def test_a_missing_manifest_is_a_finding(tmp_path):
@@ -561,14 +564,14 @@ KEYS = ["schema_version", "id", "target", "caption", "references", "target_geome
 def test_no_json_value_makes_reading_fail(tmp_path_factory, value):
     folder = tmp_path_factory.getbasetemp()
     manifest = read(folder, json.dumps(value) + "\n", "any.jsonl")
-    assert manifest.violations
-    assert all(violation.message() for violation in manifest.violations)
+    assert manifest.findings
+    assert all(finding.message() for finding in manifest.findings)
 
 
 @given(content=st.binary(max_size=60))
 def test_no_bytes_make_reading_fail(tmp_path_factory, content):
     manifest = read(tmp_path_factory.getbasetemp(), content, "bytes.jsonl")
-    assert manifest.violations
+    assert manifest.findings
 
 
 def test_a_hundred_thousand_keys_of_which_one_is_given_twice_are_read_at_once():
@@ -582,7 +585,7 @@ def test_a_hundred_thousand_keys_of_which_one_is_given_twice_are_read_at_once():
 def test_lines_are_numbered_as_an_editor_does(tmp_path, text):
     path = tmp_path / "clips.jsonl"
     path.write_text(text)
-    rows = [violation.row for violation in read_raw_manifest(path, DatasetOptions()).violations if violation.row]
+    rows = [finding.row for finding in read_raw_manifest(path, DatasetOptions()).findings if finding.row]
     whole = text.rstrip().split("\n") if text.strip() else []
     assert set(rows) == set(range(1, len(whole) + 1))
 
@@ -602,4 +605,4 @@ def test_an_audio_stream_is_chosen_by_number_or_language(folder):
 @pytest.mark.parametrize("stream", [-1, 1.5, True, "second one", "", ["eng"]])
 def test_an_audio_stream_that_is_neither_is_refused(folder, stream):
     manifest = of_row(folder, raw_row(target={"video": "target.mov", "audio_stream": stream}))
-    assert [(v.code, v.field) for v in manifest.violations] == [("value_invalid", "target.audio_stream")]
+    assert [(v.code, v.field) for v in manifest.findings] == [("value_invalid", "target.audio_stream")]

@@ -9,7 +9,8 @@ import soxr
 from media_makers import raw_row, write_rows
 from PIL import Image
 
-from muvap_assets.errors import Severity, errors_of
+from muvap_assets.codes import Severity
+from muvap_assets.findings import errors_of
 from muvap_assets.ref2va.contract import DatasetOptions, Format, Geometry, ModelSizes
 from muvap_assets.ref2va.manifest import validate_manifest
 from muvap_assets.ref2va.media_facts import MediaFacts
@@ -44,7 +45,7 @@ def test_a_25_fps_clip_with_surround_sound_serves_as_a_124_frame_target(folder):
         {"type": "audio", "audio": "sample.wav"},
     ]
     report = validate(folder, options, references=references)
-    assert not [v for v in report.violations if v.severity is Severity.ERROR]
+    assert not [v for v in report.findings if v.severity is Severity.ERROR]
     (report_row,) = report.admitted
     target = report_row.target
     assert (target.video.frames, target.video.rate, target.video.width, target.video.height) == (132, 25, 1280, 720)
@@ -89,7 +90,7 @@ def test_a_clip_without_sound_is_refused_as_target(folder):
     options = DatasetOptions(width=64, height=64, allow_outside=True)
     row = raw_row(target={"video": "bikes.mp4"}, references=[{"type": "video", "video": "bikes.mp4"}])
     report = validate_manifest(write_rows(folder / "train.jsonl", [row]), options)
-    assert [str(v.code) for v in errors_of(report.violations)] == ["target_audio_missing"]
+    assert [str(v.code) for v in errors_of(report.findings)] == ["target_audio_missing"]
 
 
 def test_sft_keeps_the_clips_own_geometry(folder):

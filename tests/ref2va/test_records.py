@@ -9,7 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from muvap_assets.errors import EncodeError, FormatError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.ref2va import records
 from muvap_assets.ref2va.contract import Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.records import (
@@ -147,17 +148,17 @@ def test_bfloat16_keeps_what_is_not_finite():
 def test_bytes_that_do_not_fit_dtype_and_shape_are_refused():
     row = to_row(record())
     row["vae_latent_shape"] = [24, 7, 4, 9]
-    with pytest.raises(FormatError, match="vae_latent holds 21504 bytes, required are 24192"):
+    with pytest.raises(FormatError, match="vae_latent: 21504 bytes; required: 24192"):
         from_row(row)
-    with pytest.raises(FormatError, match="dtype is 'int8'"):
+    with pytest.raises(FormatError, match="vae_latent: dtype 'int8'"):
         from_row(to_row(record()) | {"vae_latent_dtype": "int8"})
 
 
 def test_a_tensor_over_the_arrow_cell_limit_is_refused_before_writing(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "MAX_CELL_BYTES", 1000)
-    with pytest.raises(EncodeError, match="21,504 bytes; required: at most 1,000") as info:
+    with pytest.raises(ValidationError, match="21,504 bytes; required: at most 1,000") as info:
         write_shard(tmp_path / "x", [record()])
-    assert info.value.code is ViolationCode.CELL_TOO_LARGE
+    assert info.value.finding.code is Code.CELL_TOO_LARGE
 
 
 def test_the_cell_limit_is_arrows():
@@ -202,7 +203,7 @@ def test_a_shard_is_not_read_for_one_of_the_other_schema(tmp_path):
     path = tmp_path / "x"
     schema = pyarrow_schema_ref2va.with_metadata({b"schema_version": b"minimax_h3_ref2va_precomputed_v1"})
     pq.write_table(pa.Table.from_pylist([to_row(record())], schema=schema), path)
-    with pytest.raises(FormatError, match="required is the exact schema"):
+    with pytest.raises(FormatError, match="a whole shard of one of the two schemas"):
         read_shard(path)
 
 
@@ -218,9 +219,9 @@ def test_a_truncated_file_is_found(tmp_path):  # B29
     write_shard(tmp_path / "row", [record()])
     data = (tmp_path / "row").read_bytes()
     (tmp_path / "row").write_bytes(data[:-20])
-    (violation,) = verify_row_file(tmp_path / "row")
-    assert violation.code is ViolationCode.SCHEMA_MISMATCH
-    assert "not readable as Parquet" in violation.found
+    (finding,) = verify_row_file(tmp_path / "row")
+    assert finding.code is Code.SCHEMA_MISMATCH
+    assert "not readable as Parquet" in finding.found
 
 
 def test_any_damaged_byte_is_found(tmp_path):
@@ -234,51 +235,51 @@ def test_any_damaged_byte_is_found(tmp_path):
 def test_every_value_that_is_not_finite_is_counted_by_name_with_its_share(tmp_path):  # B30
     bad = drawn(24, 7, 4, 8)
     bad[0, 0, 0, :3] = (np.nan, np.inf, -np.inf)
-    (violation,) = found_in(tmp_path, record(vae_latent=bad))
-    assert violation.code is ViolationCode.TENSOR_NON_FINITE
-    assert violation.message() == (
+    (finding,) = found_in(tmp_path, record(vae_latent=bad))
+    assert finding.code is Code.TENSOR_NON_FINITE
+    assert finding.message() == (
         "row (clip_0017): vae_latent: 3 of 5,376 values are not finite (0.06%); required: finite values throughout. "
-        "Encode the row again."
+        "Encode the row again; if it recurs, look at its media, and at the checkpoint if it happens to other rows."
     )
 
 
 @pytest.mark.parametrize(
     ("change", "code", "field"),
     [
-        ({"vae_latent": drawn(24, 6, 4, 8)}, ViolationCode.TENSOR_SHAPE, "vae_latent"),
-        ({"vae_latent": drawn(24, 7, 8, 4)}, ViolationCode.TENSOR_SHAPE, "vae_latent"),  # B08: width and height swapped
-        ({"audio_latent": drawn(2, 32, 38)}, ViolationCode.TENSOR_SHAPE, "audio_latent"),
-        ({"text_embedding": drawn(0, 32), "text_token_tags": np.empty(0, np.int64)}, ViolationCode.TENSOR_SHAPE, "text_embedding"),
-        ({"visual_rows": drawn(13, 96)}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_visual_rows"),
-        ({"visual_rows": drawn(0, 96)}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_visual_rows"),  # B15
-        ({"audio_rows": drawn(5, 32)}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_audio_rows"),
-        ({"text_token_tags": np.ones(10, np.int64)}, ViolationCode.TAGS_INVALID, "text_token_tags"),
-        ({"text_token_tags": np.array([2] + [1] * 10)}, ViolationCode.TAGS_INVALID, "text_token_tags"),
-        ({"references": (REFERENCES[0], REFERENCES[2])}, ViolationCode.REFERENCE_ROWS_MISMATCH, "ref_audio_rows"),
+        ({"vae_latent": drawn(24, 6, 4, 8)}, Code.TENSOR_SHAPE, "vae_latent"),
+        ({"vae_latent": drawn(24, 7, 8, 4)}, Code.TENSOR_SHAPE, "vae_latent"),  # B08: width and height swapped
+        ({"audio_latent": drawn(2, 32, 38)}, Code.TENSOR_SHAPE, "audio_latent"),
+        ({"text_embedding": drawn(0, 32), "text_token_tags": np.empty(0, np.int64)}, Code.TENSOR_SHAPE, "text_embedding"),
+        ({"visual_rows": drawn(13, 96)}, Code.REFERENCE_ROWS_MISMATCH, "ref_visual_rows"),
+        ({"visual_rows": drawn(0, 96)}, Code.REFERENCE_ROWS_MISMATCH, "ref_visual_rows"),  # B15
+        ({"audio_rows": drawn(5, 32)}, Code.REFERENCE_ROWS_MISMATCH, "ref_audio_rows"),
+        ({"text_token_tags": np.ones(10, np.int64)}, Code.TAGS_INVALID, "text_token_tags"),
+        ({"text_token_tags": np.array([2] + [1] * 10)}, Code.TAGS_INVALID, "text_token_tags"),
+        ({"references": (REFERENCES[0], REFERENCES[2])}, Code.REFERENCE_ROWS_MISMATCH, "ref_audio_rows"),
         (
             {"references": (replace(REFERENCES[0], has_audio=True, num_audio_latents=3), *REFERENCES[1:])},
-            ViolationCode.REFERENCE_ROWS_MISMATCH,
+            Code.REFERENCE_ROWS_MISMATCH,
             "references[0]",
         ),
         (
             {"references": (*REFERENCES[:2], replace(REFERENCES[2], has_audio=False))},
-            ViolationCode.REFERENCE_ROWS_MISMATCH,
+            Code.REFERENCE_ROWS_MISMATCH,
             "references[2]",
         ),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_the_geometry_is_found_by_field(tmp_path, change, code, field):
     found = found_in(tmp_path, record(**change))
-    assert (code, field) in [(violation.code, violation.field) for violation in found]
-    assert all(violation.sample_id == "clip_0017" for violation in found)
+    assert (code, field) in [(finding.code, finding.field) for finding in found]
+    assert all(finding.sample_id == "clip_0017" for finding in found)
 
 
 def test_references_in_another_order_than_declared_are_found(tmp_path):
     swapped = (REFERENCES[1], REFERENCES[0], REFERENCES[2])
     assert found_in(tmp_path, record(), declared=REFERENCES) == []
-    (violation,) = found_in(tmp_path, record(), declared=swapped)
-    assert violation.code is ViolationCode.REFERENCE_ROWS_MISMATCH
-    assert "differing at [0, 1]" in violation.found
+    (finding,) = found_in(tmp_path, record(), declared=swapped)
+    assert finding.code is Code.REFERENCE_ROWS_MISMATCH
+    assert "differing at [0, 1]" in finding.found
 
 
 def test_bytes_other_than_those_encoded_are_found(tmp_path, monkeypatch):
@@ -286,22 +287,22 @@ def test_bytes_other_than_those_encoded_are_found(tmp_path, monkeypatch):
     encoded = record_digests(one)
     monkeypatch.setattr(records, "record_digests", lambda _: encoded)
     assert found_in(tmp_path, one) == []
-    (violation,) = found_in(tmp_path, replace(one, audio_rows=one.audio_rows + 1))
-    assert (violation.code, violation.field) == (ViolationCode.DIGEST_MISMATCH, "ref_audio_rows")
+    (finding,) = found_in(tmp_path, replace(one, audio_rows=one.audio_rows + 1))
+    assert (finding.code, finding.field) == (Code.DIGEST_MISMATCH, "ref_audio_rows")
 
 
 def test_a_file_without_digests_is_found(tmp_path):
     table = pa.Table.from_pylist([to_row(record())], schema=pyarrow_schema_ref2va)
     pq.write_table(table, tmp_path / "row")
-    (violation,) = verify_row_file(tmp_path / "row")
-    assert violation.code is ViolationCode.DIGEST_MISMATCH
+    (finding,) = verify_row_file(tmp_path / "row")
+    assert finding.code is Code.DIGEST_MISMATCH
 
 
 def test_several_rows_in_one_row_group_are_found(tmp_path):
     rows = [to_row(record(id=name)) for name in ("a", "b")]
     pq.write_table(pa.Table.from_pylist(rows, schema=pyarrow_schema_ref2va), tmp_path / "row")
-    (violation,) = verify_row_file(tmp_path / "row")
-    assert violation.code is ViolationCode.COUNT_MISMATCH
+    (finding,) = verify_row_file(tmp_path / "row")
+    assert finding.code is Code.COUNT_MISMATCH
 
 
 @pytest.mark.parametrize(
@@ -319,7 +320,7 @@ def test_a_null_in_any_column_is_an_error_of_the_row(tmp_path, column):
 @pytest.mark.parametrize("shape", [[2**62, 4], [0, 2**62, 2**62], [-1, -4], [None]])
 def test_a_shape_no_array_has_is_refused(shape):
     row = {"id": "a", **tensor_cells("x", np.zeros((0, 4), np.float32)), "x_shape": shape}
-    with pytest.raises(FormatError, match="x holds 0 bytes"):
+    with pytest.raises(FormatError, match="x: 0 bytes"):
         tensor_of(row, "x")
 
 
@@ -330,5 +331,5 @@ def test_metadata_of_another_kind_is_a_finding(tmp_path):
             writer.write_table(pa.Table.from_pylist([to_row(record())], schema=pyarrow_schema_ref2va))
             writer.add_key_value_metadata({DIGESTS_KEY: stored})
         found = verify_row_file(path)
-        assert ViolationCode.DIGEST_MISMATCH in {finding.code for finding in found}
+        assert Code.DIGEST_MISMATCH in {finding.code for finding in found}
         assert "".join(finding.message() for finding in found).encode()

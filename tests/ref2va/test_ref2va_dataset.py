@@ -155,10 +155,10 @@ def test_a_crop_cuts_targets_to_the_length_and_leaves_references_whole(tmp_path)
 def test_a_crop_longer_than_a_row_names_the_row(tmp_path):
     folder = published(tmp_path, clean_record("long", LONG), clean_record("short"))
     with pytest.raises(
-        ValidationError, match=r"\(short\): 5 frames; required: the 22 of num_frames or num_latent_t"
+        ValidationError, match=r"\(short\): 5 frames; required: the 22 of `num_frames` or `num_latent_t`"
     ) as error:
         PackedRef2VADataset(folder, DatasetSettings(num_frames=22))
-    assert len(error.value.violations) == 1
+    assert len(error.value.findings) == 1
 
 
 @pytest.mark.parametrize(("latents", "frames"), [(2, 5), (7, 22)])
@@ -211,13 +211,13 @@ def test_a_shard_swapped_for_the_other_schemas_after_opening_is_refused_when_rea
     (folder / FIRST).unlink()
     write_shard(folder / FIRST, [sft_record(clean_record("a"))])
     with pytest.raises(
-        FormatError, match="schema minimax_h3_ref2va_precomputed_v1, required is minimax_h3_ref2va_packed_v1"
+        FormatError, match="schema minimax_h3_ref2va_precomputed_v1; required: minimax_h3_ref2va_packed_v1"
     ):
         dataset[0]
 
 
 @pytest.mark.parametrize(
-    ("other", "message"), [(clean_record("a", WIDE), "shape"), (clean_record("x"), "id x, required is a")]
+    ("other", "message"), [(clean_record("a", WIDE), "shape"), (clean_record("x"), "id x; required: a")]
 )
 def test_a_shape_that_is_not_its_buckets_is_refused_when_read(tmp_path, other, message):
     folder = published(tmp_path, clean_record("a"))
@@ -235,7 +235,7 @@ def test_over_long_presentations_are_refused_all_at_once_and_never_cut(tmp_path)
     assert len(PackedRef2VADataset(folder, DatasetSettings(max_presentation_tokens=30))) == 3
     with pytest.raises(ValidationError) as error:
         PackedRef2VADataset(folder, DatasetSettings(max_presentation_tokens=19))
-    assert [(v.sample_id, v.found) for v in error.value.violations] == [
+    assert [(v.sample_id, v.found) for v in error.value.findings] == [
         ("a", "20 presentation tokens"),
         ("c", "30 presentation tokens"),
     ]

@@ -35,9 +35,9 @@ class Platform:
         """Publish everything; how many parts had to be encoded for it."""
         self.dataset.manifest.write_text("".join(json.dumps(row) + "\n" for row in self.rows))
         outcome = line.make_manifest(self.layout, self.dataset, self.spec)
-        assert outcome.published, [v.message() for check in outcome.blocking for v in check.violations]
+        assert outcome.published, [v.message() for check in outcome.blocking for v in check.findings]
         encoded = line.make_encoded_latents(self.layout, self.dataset, 0, self.spec)
-        assert encoded.published, [v.message() for check in encoded.blocking for v in check.violations]
+        assert encoded.published, [v.message() for check in encoded.blocking for v in check.findings]
         assert line.make_parquet_cache_index(self.layout, self.dataset).published
         return sum(encoded.value.encoded.values())
 

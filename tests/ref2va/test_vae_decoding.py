@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from muvap_assets.errors import EncodeError, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
 from muvap_assets.ref2va.encoder import Component, Stage
 
 MEAN, STD = (np.array(each, np.float32) for each in ([0.485, 0.456, 0.406], [0.229, 0.224, 0.225]))
@@ -88,12 +89,12 @@ def test_one_window_is_decoded_before_the_first_frames_come(tiny_encoder, monkey
 
 @pytest.mark.parametrize("shape", [(24, 2, 4, 4), (24, 8, 4, 4), (23, 7, 4, 4), (24, 7, 4)])
 def test_latents_the_decoder_does_not_take_are_refused_with_their_shape(tiny_encoder, shape):
-    with pytest.raises(EncodeError, match=r"row a: latents \[2.*required: \[24, 5 \* n \+ 2, H, W\], n >= 1"):
+    with pytest.raises(ValidationError, match=r"row a: latents \[2.*required: \[24, 5 \* n \+ 2, H, W\], n >= 1"):
         decoded(tiny_encoder, Stage.TARGET_VIDEO, noise(*shape))
 
 
 def test_sound_of_another_shape_is_refused(tiny_encoder):
-    with pytest.raises(EncodeError, match=r"latents \[1, 32, 5\]; required: \[2, 32, T\]"):
+    with pytest.raises(ValidationError, match=r"latents \[1, 32, 5\]; required: \[2, 32, T\]"):
         decoded(tiny_encoder, Stage.TARGET_AUDIO, noise(1, 32, 5))
 
 
@@ -103,6 +104,6 @@ def test_out_of_device_memory_names_the_row_and_its_latents(tiny_encoder, monkey
 
     with tiny_encoder.loaded(Component.VAE) as loaded:
         monkeypatch.setattr(loaded.model, "decode", full)
-        with pytest.raises(EncodeError, match=r"row a, decoding target_video.*latents \[24, 7, 2, 2\]") as caught:
+        with pytest.raises(ValidationError, match=r"row a, decoding target_video.*latents \[24, 7, 2, 2\]") as caught:
             list(loaded.decode(Stage.TARGET_VIDEO, noise(24, 7, 2, 2), "row a"))
-    assert caught.value.code is ViolationCode.DEVICE_MEMORY
+    assert caught.value.finding.code is Code.DEVICE_MEMORY

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from corpus_builder import CorpusBuilder
-from fuzz_engine import Prepared, Target, check_violations
+from fuzz_engine import Prepared, Target, check_findings
 from fuzz_mutations import damaged, document, json_bytes, npy, pickled
 
 sys.path.append(str(Path(__file__).parent.parent / "ref2va"))
@@ -36,7 +36,8 @@ from muvap_assets.asd.packs.summary import summarize_pack
 from muvap_assets.asd.packs.verify import verify_pack
 from muvap_assets.asd.timeline import FrameRate
 from muvap_assets.asd.tracks import Tracks
-from muvap_assets.errors import MuvapError, Violation
+from muvap_assets.errors import MuvapError
+from muvap_assets.findings import Finding
 from muvap_assets.journal import events
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import CheckOutcome, content_version, current_version, point_current, run_checked
@@ -183,11 +184,11 @@ def _shard(folder: Path) -> Prepared:
         yield path, content
 
     def run() -> bool:
-        violations = verify_row_file(path)
-        accepted = check_violations(violations)
+        findings = verify_row_file(path)
+        accepted = check_findings(findings)
         result = index_file(path, "bucket=32x32-5f/data_00000000.parquet")
-        if isinstance(result, Violation):
-            accepted = check_violations([result]) and accepted
+        if isinstance(result, Finding):
+            accepted = check_findings([result]) and accepted
         try:
             read_shard(path)
         except MuvapError:
@@ -308,9 +309,9 @@ def _dataset(folder: Path) -> Prepared:
 
     def run() -> bool:
         verdict = verify_index(root, depth=Depth.CHANGED, workers=1)
-        accepted = check_violations(verdict.violations)
+        accepted = check_findings(verdict.findings)
         for check in verify_dataset(root, depth=Depth.CHANGED, workers=1):
-            accepted = check_violations(check.violations) and check.passed and accepted
+            accepted = check_findings(check.findings) and check.passed and accepted
         open_index(root, require_existing=True)
         return accepted
 
@@ -338,7 +339,7 @@ def _pack(folder: Path) -> Prepared:
     def run() -> bool:
         accepted = True
         for check in verify_pack(root):
-            accepted = check_violations(check.violations) and check.passed and accepted
+            accepted = check_findings(check.findings) and check.passed and accepted
         reader = PackReader(root)
         for sample in reader:
             int(sample.audio.sum()) + int(sample.labels.sum()) + int(sample.faces.sum())

@@ -1,7 +1,7 @@
 """What a fuzz target is, and how cases of it are run: in order, by number, each held to its time, memory and error tree.
 
 A target takes bytes that were made hostile and puts them before a real entry point. It may accept them or refuse them, by
-an error of the package's own tree or a list of violations. Anything else is a failure: another exception, a hang, memory
+an error of the package's own tree or a list of findings. Anything else is a failure: another exception, a hang, memory
 without bound, a published version that changed, or a finding that cannot be written down.
 """
 
@@ -22,7 +22,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muvap_assets.errors import MuvapError, Violation
+from muvap_assets.errors import MuvapError
+from muvap_assets.findings import Finding
 
 SEED = 20_261_130
 NAMES = (
@@ -110,18 +111,18 @@ def case_random(target: str, seed: int, case: int) -> random.Random:
     return random.Random(f"{target}/{seed}/{case}")
 
 
-def check_violations(violations: Iterable[Violation]) -> bool:
+def check_findings(findings: Iterable[Finding]) -> bool:
     """Whether nothing keeps the input out; each finding is written as reports and the terminal do."""
     accepted = True
-    for violation in violations:
-        accepted = accepted and violation.severity != "error"
-        text = json.dumps(violation.to_dict(), ensure_ascii=False)
+    for finding in findings:
+        accepted = accepted and finding.severity != "error"
+        text = json.dumps(finding.to_dict(), ensure_ascii=False)
         if len(text) > MESSAGE_CHARACTERS:
-            raise Unwritable(f"a finding of {len(text)} characters ({violation.code})")
+            raise Unwritable(f"a finding of {len(text)} characters ({finding.code})")
         try:
-            (text + violation.message()).encode("utf-8")
+            (text + finding.message()).encode("utf-8")
         except UnicodeEncodeError as error:
-            raise Unwritable(f"a finding that is no text ({violation.code}: {error})") from error
+            raise Unwritable(f"a finding that is no text ({finding.code}: {error})") from error
     return accepted
 
 

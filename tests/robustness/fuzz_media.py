@@ -17,7 +17,7 @@ from fuzz_mutations import damaged, flac, jpeg, mp4, npy, png, riff
 from media_makers import numbered, tone, write_video
 from PIL import Image
 
-from muvap_assets.errors import MediaError
+from muvap_assets.errors import ValidationError
 from muvap_assets.media.audio import mono_16k_blocks, probe_audio, to_int16
 from muvap_assets.media.faces import decode_jpeg_gray, open_npy_faces, read_jpeg
 from muvap_assets.media.images import read_image
@@ -119,7 +119,7 @@ def _both(path: Path) -> Callable[[], bool]:
         for hear in (_heard, _counted):
             try:
                 accepted = hear(path) or accepted
-            except MediaError as error:
+            except ValidationError as error:
                 faults.append(error)
         if not accepted:
             raise faults[0]
@@ -179,7 +179,7 @@ def _jpeg(folder: Path) -> Prepared:
     def run() -> bool:
         try:
             decode_jpeg_gray(read_jpeg(path), out, path)
-        except MediaError:
+        except ValidationError:
             read_image(path)  # the other line's reader may still take it
             return False
         return True
@@ -230,7 +230,7 @@ def _mp4(folder: Path) -> Prepared:
             try:
                 use()
                 accepted = True
-            except MediaError as error:
+            except ValidationError as error:
                 faults.append(error)
         if not accepted:
             raise faults[0]

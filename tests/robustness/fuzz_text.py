@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import soundfile
-from fuzz_engine import Prepared, Target, check_violations
+from fuzz_engine import Prepared, Target, check_findings
 from fuzz_mutations import damaged, document, json_bytes, table
 from media_makers import raw_row, tone, write_video
 from msdwild_files import write_msdwild
@@ -56,7 +56,7 @@ def _tsv(folder: Path) -> Prepared:
     path = folder / "train.tsv"
 
     def run() -> bool:
-        return check_violations(read_tsv(path).violations)
+        return check_findings(read_tsv(path).findings)
 
     return _table_target(path, TSV, "\t", run, folder)
 
@@ -77,7 +77,7 @@ def _corpus(folder: Path) -> Prepared:
     corpus = Corpus(name="c", source=TsvCorpus(kind="tsv", manifest=path), dataset="d")
 
     def run() -> bool:
-        return check_violations(validate_corpus(corpus).violations)
+        return check_findings(validate_corpus(corpus).findings)
 
     prepared = _table_target(path, text, "\t", run, folder)
     plain = prepared.make
@@ -131,7 +131,7 @@ def _loader(folder: Path) -> Prepared:
                 yield path, table(rng, text, "\t" if "loader" in path.name else ",")
 
     def run() -> bool:
-        return check_violations(corpus.read().violations)
+        return check_findings(corpus.read().findings)
 
     return Prepared(make, run)
 
@@ -143,7 +143,7 @@ def _original(folder: Path) -> Prepared:
     rows = "".join(f"v,{i / 25},0.1,0.2,0.3,0.4,NOT_SPEAKING,v_0_1:{i % 2},0,i\n" for i in range(6))
 
     def run() -> bool:
-        return check_violations(read_original(path).violations)
+        return check_findings(read_original(path).findings)
 
     return _table_target(path, header + rows, ",", run, folder)
 
@@ -159,7 +159,7 @@ def _rttm(folder: Path) -> Prepared:
         for speakers in found.turns.values():
             for turns in speakers.values():
                 labels_at_centres(turns, 3, 50, FrameRate.parse("29.97"))
-        return check_violations(found.violations)
+        return check_findings(found.findings)
 
     return _table_target(path, RTTM, " ", run, folder)
 
@@ -172,7 +172,7 @@ def _boxes(folder: Path) -> Prepared:
         listing = read_face_boxes(path)
         for face in np.unique(listing.boxes.face_ids).tolist():
             listing.boxes.window(face, 0, 6)
-        return check_violations([error.violation(source=path.name) for error in listing.errors])
+        return check_findings([finding.placed(source=path.name) for finding in listing.findings])
 
     return _table_target(path, text, ",", run, folder)
 
@@ -196,7 +196,7 @@ def _msdwild(folder: Path) -> Prepared:
                 )
 
     def run() -> bool:
-        return check_violations(corpus.read().violations)
+        return check_findings(corpus.read().findings)
 
     return Prepared(make, run)
 
@@ -245,7 +245,7 @@ def _raw(folder: Path) -> Prepared:
         manifest = read_raw_manifest(path, options)
         for name in source.media():  # what watches the source reads the same text
             os.fsencode(name)
-        return check_violations(manifest.violations)
+        return check_findings(manifest.findings)
 
     path.write_text(json.dumps(rows), encoding="utf-8")
     return Prepared(make, run)

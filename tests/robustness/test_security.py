@@ -23,8 +23,9 @@ import muvap_assets
 import resources
 from muvap_assets.asd.corpora.ava import AvaCorpus
 from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.codes import Code
 from muvap_assets.datasets import load_datasets
-from muvap_assets.errors import ConfigError, FormatError, MediaError, MuvapError, ViolationCode
+from muvap_assets.errors import ConfigError, FormatError, MuvapError, ValidationError
 from muvap_assets.layout import Artifact
 from muvap_assets.media.audio import probe_audio
 from muvap_assets.media.faces import open_npy_faces
@@ -36,7 +37,7 @@ from muvap_assets.ref2va.file_info import read_file_info
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.row_store import RowStore
 
-V = ViolationCode
+V = Code
 SOURCES = sorted(
     path for package in (muvap_assets, resources) for folder in package.__path__ for path in Path(folder).rglob("*.py")
 )
@@ -149,7 +150,7 @@ def object_array(content: bytes) -> bytes:
 def test_an_object_array_is_refused_and_never_loaded(tmp_path, planted, read):
     path = tmp_path / "array.npy"
     path.write_bytes(object_array(planted[0]))
-    with pytest.raises(MediaError, match="object"):
+    with pytest.raises(ValidationError, match="object"):
         read(path)
 
 
@@ -181,7 +182,7 @@ def test_an_object_array_in_a_stored_part_is_refused_though_its_digest_is_right(
 def test_a_pickle_under_any_name_of_media_is_no_media(tmp_path, planted):
     for name in ("sound.wav", "sound.flac", "sound.npy", "sound.pt", "sound.pkl", "sound"):
         (tmp_path / name).write_bytes(planted[0])
-        with pytest.raises(MediaError):
+        with pytest.raises(ValidationError):
             probe_audio(tmp_path / name, 16_000)
 
 
@@ -223,7 +224,7 @@ def test_a_row_cannot_name_a_file_outside_its_manifests_folder(outside, form):
     (folder / "link.mov").symlink_to(secret)
     (folder / "folder").symlink_to(secret.parent)
     path = write_rows(folder / "clips.jsonl", [raw_row("a", target={"video": form.format(absolute=secret)})])
-    codes = [violation.code for violation in read_raw_manifest(path, DatasetOptions()).violations]
+    codes = [finding.code for finding in read_raw_manifest(path, DatasetOptions()).findings]
     assert codes == [V.PATH_OUTSIDE]
 
 
@@ -232,17 +233,17 @@ def test_a_row_cannot_name_a_file_outside_its_manifests_folder(outside, form):
 )
 def test_a_row_cannot_name_a_file_of_another_machine(outside, name):
     path = write_rows(outside[0] / "clips.jsonl", [raw_row("a", target={"video": name})])
-    (violation,) = read_raw_manifest(path, DatasetOptions(allow_outside=True)).violations
-    assert violation.code is V.MEDIA_MISSING
+    (finding,) = read_raw_manifest(path, DatasetOptions(allow_outside=True)).findings
+    assert finding.code is V.MEDIA_MISSING
 
 
 @pytest.mark.parametrize("name", ["x" * 300, "loop", "loop/x", "\ud800", "a/" * 3000 + "b"])
 def test_a_path_that_cannot_be_looked_up_is_a_finding(outside, name):
     (outside[0] / "loop").symlink_to("loop")
     path = write_rows(outside[0] / "clips.jsonl", [raw_row("a", target={"video": name})])
-    (violation,) = read_raw_manifest(path, DatasetOptions()).violations
-    assert violation.code in (V.PATH_INVALID, V.PATH_OUTSIDE, V.MEDIA_MISSING)
-    json.dumps(violation.to_dict(), ensure_ascii=False).encode()
+    (finding,) = read_raw_manifest(path, DatasetOptions()).findings
+    assert finding.code in (V.PATH_INVALID, V.PATH_OUTSIDE, V.MEDIA_MISSING)
+    json.dumps(finding.to_dict(), ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("entity", ["../../secret", "..", "a/b", "/etc"])
@@ -253,7 +254,7 @@ def test_an_entity_cannot_lead_out_of_its_corpus(tmp_path, entity):
     (tmp_path / "csv/train_orig.csv").write_text(f"..,0.0,0.1,0.1,0.2,0.2,NOT_SPEAKING,{entity}\n")
     parsed = AvaCorpus(kind="ava", root=tmp_path, split="train").read()
     assert parsed.rows == ()
-    assert [violation.code for violation in parsed.violations] == [V.PATH_INVALID]
+    assert [finding.code for finding in parsed.findings] == [V.PATH_INVALID]
 
 
 @pytest.mark.parametrize("target", ["/etc", "..", "../other/0123456789abcdef", "."])
@@ -304,12 +305,12 @@ _READERS = {
     "datasets": ("from muvap_assets.datasets import load_datasets", "[load_datasets(path)]"),
     "raw": (
         "from muvap_assets.ref2va.contract import DatasetOptions\nfrom muvap_assets.ref2va.raw_manifest import read_raw_manifest",
-        "[v.message() for v in read_raw_manifest(path, DatasetOptions()).violations]",
+        "[v.message() for v in read_raw_manifest(path, DatasetOptions()).findings]",
     ),
-    "tsv": ("from muvap_assets.asd.corpora.tsv import read_tsv", "[v.message() for v in read_tsv(path).violations]"),
+    "tsv": ("from muvap_assets.asd.corpora.tsv import read_tsv", "[v.message() for v in read_tsv(path).findings]"),
     "rttm": (
         "from muvap_assets.asd.corpora.rttm import read_rttm",
-        "[v.message() for v in read_rttm(path).violations]",
+        "[v.message() for v in read_rttm(path).findings]",
     ),
     "predictions": (
         "from muvap_assets.asd.prediction_files import read_ground_truth",
@@ -476,7 +477,7 @@ def test_a_video_of_absurd_size_is_refused_by_its_header(tmp_path):
 
     path = write_video(tmp_path / "x.mp4", frames=[np.zeros((6400, 6400, 3), np.uint8)], codec="mpeg4")
     taken, told = measured("video", path)
-    assert "frames of 6400x6400; required: at most 36000000 pixels" in told[0]
+    assert "frames of 6400x6400; required: a video that ffmpeg decodes, of at most 36000000 pixels" in told[0]
     assert taken < 150, f"{taken:.0f} MiB"
 
 
@@ -484,5 +485,5 @@ def test_a_pipe_where_a_file_is_named_is_not_waited_for(tmp_path):
     from muvap_assets.media.face_boxes import read_face_boxes
 
     os.mkfifo(tmp_path / "pipe.csv")
-    (error,) = read_face_boxes(tmp_path / "pipe.csv").errors
-    assert "not a regular file" in str(error)
+    (finding,) = read_face_boxes(tmp_path / "pipe.csv").findings
+    assert "not a regular file" in finding.found

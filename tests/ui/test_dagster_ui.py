@@ -156,12 +156,12 @@ def test_a_failed_check_names_each_failure_and_what_to_do(site, page, artifacts,
             choose(page, partition)
         first = False
         expect(page.get_by_role("cell", name=str(expected[0]), exact=True).last).to_be_visible()
-        records = table_of(page, "violations")
+        records = table_of(page, "findings")
         assert {record["code"] for record in records} == set(map(str, expected))
         for record in records:
             assert record["sample_id"] in ("", record["code"], "good"), record
             assert record["found"] and record["required"] and record["hint"], record
-        assert numbers_of(page)["violations_total"] == str(len(records))
+        assert numbers_of(page)["findings_total"] == str(len(records))
         page.screenshot(path=artifacts / f"dagster-rejected-{line}-{partition}.png")
 
 

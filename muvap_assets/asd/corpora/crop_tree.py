@@ -54,11 +54,14 @@ class CropTree:
     _videos_of: dict[str, list[str]] | None = None
 
     def find(self, video_id: str, name: str) -> Found:
-        """Where ``<video_id>/<name>`` is, or ``<name>`` where there is no such."""
+        """Where ``<video_id>/<name>`` is, or ``<name>`` where there is no such.
+
+        What is not there at all is looked for in the layout that the other tracks have.
+        """
         video, flat = self._pick("", video_id), self._pick("", name)
         found = self._pick(video.path, name)
         exists = video.exists and found.exists
-        if flat.exists and not exists:
+        if not exists and (flat.exists or (not video.exists and self._is_flat())):
             return replace(flat, flat=True)
         beside = "the same name outside the video's folder" if flat.exists and flat.path != video.path else ""
         return Found(f"{video.path}/{found.path}", exists, video.also or found.also or beside)
@@ -76,6 +79,10 @@ class CropTree:
                     self._videos_of[entry].append(video)
         videos = {video for key in {name, alias(name)} for video in self._videos_of.get(key, ())}
         return videos.pop() if len(videos) == 1 else None
+
+    def _is_flat(self) -> bool:
+        """Whether tracks lie right below the folder, by their names."""
+        return any(_ENTITY.fullmatch(name.removesuffix(".wav")) for name in self._list(""))
 
     def _pick(self, parent: str, name: str) -> Found:
         names = self._list(parent)

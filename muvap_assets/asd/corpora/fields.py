@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.text_lines import LineTooLong, WholeLines, folded
 
 MAX_FIELD_CHARACTERS = 16_000_000
@@ -33,7 +35,7 @@ DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,18})?([eE][+-]?[0-9]{1,2})?")
 """A decimal of zero or more, such as a time in seconds."""
 
 CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-_NOT_A_RECORD = frozenset({ViolationCode.ROW_MALFORMED, ViolationCode.ENCODING_INVALID})
+_NOT_A_RECORD = frozenset({Code.ROW_MALFORMED, Code.ENCODING_INVALID})
 _NAMES = {"\t": "tabs", ",": "commas"}
 _FIELD_LIMIT = Lock()
 _MARKS = (
@@ -42,30 +44,8 @@ _MARKS = (
 )  # in this order: a mark of UTF-32 begins as one of UTF-16
 
 
-class FieldError(Exception):
-    """What is wrong with one field, without the place it stands in."""
-
-    def __init__(self, code: ViolationCode, field: str, *, found: str, required: str, hint: str) -> None:
-        super().__init__(found)
-        self.code, self.field, self.found, self.required, self.hint = code, field, found, required, hint
-
-    def violation(self, source: str, row: int, sample_id: str | None, severity: Severity = Severity.ERROR) -> Violation:
-        """The same as a finding about a row."""
-        return Violation(
-            code=self.code,
-            source=source,
-            row=row,
-            sample_id=sample_id,
-            field=self.field,
-            found=self.found,
-            required=self.required,
-            hint=self.hint,
-            severity=severity,
-        )
-
-
 def read_lines(
-    path: Path, findings: list[Violation], delimiter: str = "\t", limit: int | None = None
+    path: Path, findings: list[Finding], delimiter: str = "\t", limit: int | None = None
 ) -> Iterator[tuple[int, list[str]]]:
     """Each non-blank line, split and unquoted, with its number; those that are no row go to ``findings``, one a line.
 
@@ -79,8 +59,7 @@ def read_lines(
         OSError: the file cannot be read.
     """
     if (encoding := _wide_encoding(path)) is not None:
-        hint = 'Save it again as UTF-8; a spreadsheet\'s "Unicode Text" is UTF-16, which a text editor converts.'
-        findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, f"this is {encoding}", "UTF-8", hint))
+        findings.append(Finding(Code.ENCODING_INVALID, path.name, f"this is {encoding}", case="wide"))
         return
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         lines = enumerate(WholeLines(stream, limit or MAX_ROW_CHARACTERS), 1)
@@ -93,22 +72,16 @@ def read_lines(
                 return
             except LineTooLong as error:
                 found = f"line {number + 1} is {error}; nothing after it was read"
-                required = "rows, a line each"
-                findings.append(
-                    file_finding(path, ViolationCode.FILE_UNREADABLE, found, required, "Is this the manifest?")
-                )
+                findings.append(Finding(Code.FILE_UNREADABLE, path.name, found, case="endless"))
                 return
             except csv.Error as error:
-                found, required = (
-                    f"not a row ({error})",
-                    f"fields separated by {_NAMES[delimiter]}, all of them in one line",
-                )
-                hint = "Look for an unpaired quotation mark."
-                findings.append(file_finding(path, ViolationCode.ROW_MALFORMED, found, required, hint, number))
+                place, found = Place(path.name, number), f"not a row ({error})"
+                separator = _NAMES[delimiter]
+                findings.append(Finding(Code.ROW_MALFORMED, place, found, case="quote", separator=separator))
                 continue
             if not line.isascii() and re.search("[\udc80-\udcff]", line):
-                found, hint = "bytes that are not UTF-8", "Save the file again as UTF-8."
-                findings.append(file_finding(path, ViolationCode.ENCODING_INVALID, found, "UTF-8", hint, number))
+                place = Place(path.name, number)
+                findings.append(Finding(Code.ENCODING_INVALID, place, "bytes that are not UTF-8"))
             elif line.strip():
                 yield number, fields
 
@@ -121,7 +94,7 @@ def _wide_encoding(path: Path) -> str | None:
     return marked or ("UTF-16, or damaged (zero bytes in its first line)" if b"\0" in line else None)
 
 
-def is_no_record(finding: Violation) -> bool:
+def is_no_record(finding: Finding) -> bool:
     """Whether it is about a line that is not even a row of fields."""
     return finding.code in _NOT_A_RECORD and finding.row is not None
 
@@ -143,17 +116,12 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
     """A stable name of a face track, as written less surrounding blanks.
 
     Raises:
-        FieldError: it is empty, too long, or holds control characters.
+        ValidationError: it is empty, too long, or holds control characters.
     """
     text = text.strip()
     if not is_sample_id(text):
-        raise FieldError(
-            ViolationCode.SAMPLE_ID_INVALID,
-            field,
-            found=short(text),
-            required=f"1 to {MAX_SAMPLE_ID_CHARACTERS} printable characters",
-            hint="Give each face track a stable, unique name.",
-        )
+        place = Place(field=field)
+        raise ValidationError(Finding(Code.SAMPLE_ID_INVALID, place, short(text), longest=MAX_SAMPLE_ID_CHARACTERS))
     return text
 
 
@@ -166,18 +134,12 @@ def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:
     """The exact rate of a track.
 
     Raises:
-        FieldError: it is not a rate.
+        ValidationError: it is not a rate.
     """
     try:
         return _frame_rate(text)
     except ConfigError:
-        raise FieldError(
-            ViolationCode.SOURCE_FPS_INVALID,
-            field,
-            found=short(text),
-            required="the track's own rate, a decimal such as 29.97 or a fraction such as 30000/1001",
-            hint="A frame rate is never assumed: read it from the video the faces were cut from.",
-        ) from None
+        raise ValidationError(Finding(Code.SOURCE_FPS_INVALID, Place(field=field), short(text))) from None
 
 
 @lru_cache(maxsize=1024)
@@ -189,17 +151,12 @@ def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArra
     """uint8 [source_frames] of the ``allowed`` values, and whether some were written as 0.0 and 1.0.
 
     Raises:
-        FieldError: it is not a JSON list of them; the first other entry is named.
+        ValidationError: it is not a JSON list of them; the first other entry is named.
     """
 
     def fail(found: str) -> NoReturn:
-        raise FieldError(
-            ViolationCode.LABELS_INVALID,
-            "labels",
-            found=found,
-            required=f"a JSON list of {' and '.join(map(str, allowed))}, one a face frame",
-            hint="Map other vocabularies before writing the manifest.",
-        )
+        values = " and ".join(map(str, allowed))
+        raise ValidationError(Finding(Code.LABELS_INVALID, Place(field="labels"), found, values=values))
 
     def refuse_constant(name: str) -> NoReturn:
         fail(f"holds {name}")
@@ -219,7 +176,7 @@ def parse_labels(text: str, allowed: Sequence[int] = (0, 1)) -> tuple[npt.NDArra
     return np.array(values, dtype=np.uint8), float in types
 
 
-def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[str], list[Violation]]:
+def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[str], list[Finding]]:
     """Which ids occur more than once, and the findings about ids.
 
     Rows of one id are all refused, since nobody can say which of them is meant. An id that differs from an earlier one only
@@ -227,22 +184,17 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
 
     Args:
         source: the name of the file.
-        ids: row and id of each row, also of rows that have other faults; text that is no id is passed over.
+        ids: row and id of each row, also of rows with which something else is wrong; text that is no id is passed over.
     """
     rows_of: dict[str, list[int]] = defaultdict(list)
     for row, text in ids:
         if is_sample_id(text):
             rows_of[text].append(row)
-    violations = [
-        Violation(
-            code=ViolationCode.SAMPLE_ID_DUPLICATE,
-            source=source,
-            row=row,
-            sample_id=sample_id,
-            field="sample_id",
-            found=f"also in row {_others(rows, row)}",
-            required="an id that occurs once",
-            hint="Rename or drop the others.",
+    findings = [
+        Finding(
+            Code.SAMPLE_ID_DUPLICATE,
+            Place(source, row, sample_id, "sample_id"),
+            f"also in row {_others(rows, row)}",
         )
         for sample_id, rows in rows_of.items()
         if len(rows) > 1
@@ -252,39 +204,15 @@ def check_ids(source: str, ids: Iterable[tuple[int, str]]) -> tuple[frozenset[st
     for sample_id, rows in rows_of.items():
         first = first_of.setdefault(folded(sample_id), sample_id)
         if first != sample_id:
-            violations.append(
-                Violation(
-                    code=ViolationCode.SAMPLE_ID_ALIKE,
-                    source=source,
-                    row=rows[0],
-                    sample_id=sample_id,
-                    field="sample_id",
-                    found=f"{sample_id!a} differs from {first!a} in row {rows_of[first][0]} only by case or Unicode form",
-                    required="ids that differ in more",
-                    hint="Accepted as two tracks: rename one if they are, drop one if not.",
-                    severity=Severity.WARNING,
-                )
-            )
-    return frozenset(sample_id for sample_id, rows in rows_of.items() if len(rows) > 1), violations
+            found = f"{sample_id!a} differs from {first!a} in row {rows_of[first][0]} only by case or Unicode form"
+            findings.append(Finding(Code.SAMPLE_ID_ALIKE, Place(source, rows[0], sample_id, "sample_id"), found))
+    return frozenset(sample_id for sample_id, rows in rows_of.items() if len(rows) > 1), findings
 
 
 def _others(rows: Sequence[int], row: int) -> str:
     others = [str(other) for other in rows[: _ROWS_SHOWN + 1] if other != row][:_ROWS_SHOWN]
     more = f" and {len(rows) - 1 - len(others)} more" if len(rows) - 1 > len(others) else ""
     return ", ".join(others) + more
-
-
-def file_finding(
-    path: Path,
-    code: ViolationCode,
-    found: str,
-    required: str,
-    hint: str,
-    row: int | None = None,
-    severity: Severity = Severity.ERROR,
-) -> Violation:
-    """A finding about a file, or about one line of it."""
-    return Violation(code=code, source=path.name, row=row, found=found, required=required, hint=hint, severity=severity)
 
 
 def short(text: str) -> str:

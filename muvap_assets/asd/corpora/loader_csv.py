@@ -30,9 +30,7 @@ from muvap_assets.asd.corpora.entry import CorpusEntry, EntryPath
 from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     MAX_SAMPLE_ID_CHARACTERS,
-    FieldError,
     check_ids,
-    file_finding,
     is_no_record,
     parse_frame_rate,
     parse_labels,
@@ -41,69 +39,12 @@ from muvap_assets.asd.corpora.fields import (
     short,
 )
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 
 _INAUDIBLE_LABEL = 2
 _SHOWN = 3
-_MOVE = "Find out which belongs to this entity, and move the other away."
-_RULES = {
-    "frames": (
-        ViolationCode.LABEL_COUNT_MISMATCH,
-        "frames",
-        "as many labels as frames",
-        "Never trimmed or padded: make the loader CSV again, or drop the row.",
-    ),
-    "video": (
-        ViolationCode.VIDEO_ID_UNKNOWN,
-        "entity_id",
-        "<video_id>_<start>_<end>:<number>, or an original CSV that gives the video",
-        "Give `original`; a fixed number of characters is never assumed.",
-    ),
-    "name": (
-        ViolationCode.PATH_INVALID,
-        "entity_id",
-        "ids that are names of one folder each, without slashes",
-        "Make the CSV again; an id is no path.",
-    ),
-    "faces": (ViolationCode.ENTITY_PATH_AMBIGUOUS, "visual_path", "one of them", _MOVE),
-    "audio": (ViolationCode.ENTITY_PATH_AMBIGUOUS, "audio_path", "one of them", _MOVE),
-    "shared": (
-        ViolationCode.ENTITY_PATH_SHARED,
-        "entity_id",
-        "a path an entity",
-        "'_' stands for ':' on disk, so that these ids become one name: rename one of them everywhere.",
-    ),
-    "annotated": (
-        ViolationCode.ORIGINAL_MISSING,
-        "entity_id",
-        "annotations of every entity",
-        "Give the original CSV of this split, or leave `original` out.",
-    ),
-    "rows": (
-        ViolationCode.LABEL_COUNT_MISMATCH,
-        "labels",
-        "as many labels as annotated frames",
-        "Make the loader CSV again from the original one.",
-    ),
-    "labels": (
-        ViolationCode.LABELS_DISAGREE,
-        "labels",
-        "labels that follow from the original CSV, speech that is not heard being 0",
-        "Make the loader CSV again from the original one.",
-    ),
-    "start": (
-        ViolationCode.START_SEC_REQUIRED,
-        "start_sec",
-        "the original CSV, whose first timestamp is the start",
-        "It cannot be recovered from the rate and the labels: give `original`, or `audio_kind: clips`.",
-    ),
-}
-"""What a row is held to beyond its single fields: code and field of a finding, what is required, and what to do."""
-
-
-def _fault(rule: str, found: str) -> FieldError:
-    code, field, required, hint = _RULES[rule]
-    return FieldError(code, field, found=found, required=required, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +85,7 @@ class LoaderCorpus(CorpusEntry):
     def read(self) -> ParsedManifest:
         """The rows of the split: labels and rate of the loader CSV, times of the original one, paths of the folders.
 
-        Never raises for what the files hold: everything wrong is in the result's violations, together.
+        Never raises for what the files hold: everything wrong is in the result's findings, together.
         """
         return _Reader(self).read()
 
@@ -200,7 +141,7 @@ class _Reader:
     def __init__(self, corpus: LoaderCorpus) -> None:
         self.corpus, self.facts = corpus, corpus.facts
         self.source = corpus.loader_file.name
-        self.findings: list[Violation] = []
+        self.findings: list[Finding] = []
         self.faces, self.audio = CropTree(corpus.faces_folder), CropTree(corpus.audio_folder)
         self.written_faces, self.written_audio = self._written(self.faces.folder), self._written(self.audio.folder)
         self.original: OriginalCsv | None = None
@@ -223,49 +164,37 @@ class _Reader:
     def _rows_of_file(self) -> tuple[list[_LoaderRow], int]:
         path, count = self.corpus.loader_file, 0
         rows: list[_LoaderRow] = []
-        unread: list[Violation] = []
+        unread: list[Finding] = []
         try:
             for number, fields in read_lines(path, unread):
-                if not count and (fault := self._other_format(fields)):
-                    self.findings.append(fault)
+                if not count and (finding := self._other_format(fields)):
+                    self.findings.append(finding)
                     return [], 1
                 count += 1
                 row = self._row(number, fields)
                 if row is not None:
                     rows.append(row)
         except OSError as error:
-            found, hint = f"cannot be read ({error.strerror})", "Check root and split, or give loader."
-            self.findings.append(file_finding(path, ViolationCode.FILE_UNREADABLE, found, "a loader CSV", hint))
+            found = f"cannot be read ({error.strerror})"
+            self.findings.append(Finding(Code.FILE_UNREADABLE, path, found, case="loader").placed(source=path.name))
         count += sum(map(is_no_record, unread))
         self.findings += unread
         if not count and not self.findings:
-            found, hint = "no rows", "Was the file cut short?"
-            self.findings.append(file_finding(path, ViolationCode.MANIFEST_EMPTY, found, "at least one row", hint))
+            self.findings.append(Finding(Code.MANIFEST_EMPTY, path.name, "no row"))
         return rows, count
 
-    def _other_format(self, fields: list[str]) -> Violation | None:
+    def _other_format(self, fields: list[str]) -> Finding | None:
         if len(fields) > 1 or fields[0].count(",") < 7:
             return None
-        columns = len(fields[0].split(","))
-        return file_finding(
-            self.corpus.loader_file,
-            ViolationCode.LOADER_FORMAT,
-            f"{columns} columns separated by commas: an original annotation CSV",
-            "the loader CSV: entity id, number of frames, fps and labels, separated by tabs, without a header",
-            f"{self.facts.tools} write it as csv/<split>_loader.csv; give this file as `original`.",
-            1,
-        )
+        found = f"{len(fields[0].split(','))} columns separated by commas: an original annotation CSV"
+        return Finding(Code.LOADER_FORMAT, Place(self.source, 1), found, tools=self.facts.tools)
 
     def _row(self, number: int, fields: list[str]) -> _LoaderRow | None:
         self.ids.append((number, fields[0].strip()[: MAX_SAMPLE_ID_CHARACTERS + 1]))
         name = CONTROL_CHARACTER.sub("?", fields[0].strip()) or None
-        faults = []
+        wrong = list[Finding]()
         if len(fields) not in (4, 5):
-            code, required = (
-                ViolationCode.ROW_MALFORMED,
-                "4 or 5 separated by tabs: entity id, frames, fps, labels [, index]",
-            )
-            faults.append(FieldError(code, "row", found=f"{len(fields)} columns", required=required, hint="No header."))
+            wrong.append(Finding(Code.ROW_MALFORMED, Place(field="row"), f"{len(fields)} columns", case="loader"))
             fields = []
         values: dict[str, Any] = {}
         parsers = {"entity_id": parse_sample_id, "fps": parse_frame_rate, "labels": self._labels}
@@ -273,13 +202,13 @@ class _Reader:
         for key in parsers if fields else ():
             try:
                 values[key] = parsers[key](texts[key], key) if key != "labels" else self._labels(texts[key])
-            except FieldError as error:
-                faults.append(error)
+            except ValidationError as error:
+                wrong.append(error.finding)
         if "labels" in values and texts["frames"].strip() != str(len(values["labels"])):
             found = f"{short(texts['frames'].strip())} frames, labels has {len(values['labels'])} entries"
-            faults.append(_fault("frames", found))
-        self.findings += [fault.violation(self.source, number, name) for fault in faults]
-        return None if faults else _LoaderRow(number, **values)
+            wrong.append(Finding(Code.LABEL_COUNT_MISMATCH, Place(field="frames"), found, case="loader"))
+        self.findings += [finding.placed(source=self.source, row=number, sample_id=name) for finding in wrong]
+        return None if wrong else _LoaderRow(number, **values)
 
     def _labels(self, text: str, field: str = "labels") -> npt.NDArray[np.uint8]:
         values, _ = parse_labels(text, (0, 1, _INAUDIBLE_LABEL))
@@ -297,28 +226,23 @@ class _Reader:
             self.original = read_original(path, labels_known=self._labels_known)
             self.findings += [
                 finding
-                for finding in self.original.violations
+                for finding in self.original.findings
                 if finding.sample_id is None or finding.sample_id in listed
             ]
         elif self.corpus.original is not None:
-            found, hint = "nothing is there", "Correct `original`, or leave it out."
-            self.findings.append(
-                file_finding(path, ViolationCode.ORIGINAL_MISSING, found, "the original annotation CSV", hint)
-            )
+            finding = Finding(Code.ORIGINAL_MISSING, path, "nothing is there", case="file")
+            self.findings.append(finding.placed(source=path.name))
 
     def _folders_stand(self) -> bool:
         """One finding a missing folder, instead of one for each of its tracks."""
         before = len(self.findings)
         for folder, key, code in (
-            (self.faces.folder, "faces", ViolationCode.FACES_MISSING),
-            (self.audio.folder, "audio", ViolationCode.AUDIO_MISSING),
+            (self.faces.folder, "faces", Code.FACES_MISSING),
+            (self.audio.folder, "audio", Code.AUDIO_MISSING),
         ):
             if not folder.is_dir():
-                found = f"no folder {self._written(folder)}"
-                hint = f"Was the corpus moved? Correct root, or give `{key}`."
-                self.findings.append(
-                    Violation(code=code, source=self.source, field=key, found=found, required="a folder", hint=hint)
-                )
+                finding = Finding(code, folder, f"no folder {self._written(folder)}", case="folder")
+                self.findings.append(finding.placed(source=self.source, field=key))
         return len(self.findings) == before
 
     def _written(self, path: Path) -> str:
@@ -327,29 +251,32 @@ class _Reader:
         return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
     def _resolve(self, row: _LoaderRow) -> ClipRow | None:
-        faults: list[FieldError] = []
-        annotation = self._annotation(row, faults)
+        wrong: list[Finding] = []
+        annotation = self._annotation(row, wrong)
         video = annotation.video_id if annotation else self._video_of(row.entity_id)
         if video is None:
             found = f"{short(row.entity_id)} does not say its video, and not exactly one folder holds it"
-            faults.append(_fault("video", found))
+            wrong.append(Finding(Code.VIDEO_ID_UNKNOWN, Place(field="entity_id"), found))
         elif not (is_folder_name(video) and is_folder_name(row.entity_id)):
-            faults.append(_fault("name", f"video {short(video)}, entity {short(row.entity_id)}"))
+            found = f"video {short(video)}, entity {short(row.entity_id)}"
+            wrong.append(Finding(Code.PATH_INVALID, Place(field="entity_id"), found, case="id"))
             video = None
-        clip = self._clip_row(row, video, annotation, faults) if video is not None else None
-        self.findings += [fault.violation(self.source, row.row, row.entity_id) for fault in faults]
-        broken = faults or (self.original and row.entity_id in self.original.broken)
+        clip = self._clip_row(row, video, annotation, wrong) if video is not None else None
+        self.findings += [finding.placed(source=self.source, row=row.row, sample_id=row.entity_id) for finding in wrong]
+        broken = wrong or (self.original and row.entity_id in self.original.broken)
         return None if broken else clip
 
-    def _clip_row(
-        self, row: _LoaderRow, video: str, annotation: Annotation | None, faults: list[FieldError]
-    ) -> ClipRow:
+    def _clip_row(self, row: _LoaderRow, video: str, annotation: Annotation | None, wrong: list[Finding]) -> ClipRow:
         crops = self.faces.find(video, row.entity_id)
-        sound, start_sec = self._sound(video, row, annotation, faults)
-        for key, folder, found in (("faces", self.written_faces, crops), ("audio", self.written_audio, sound)):
+        sound, start_sec = self._sound(video, row, annotation, wrong)
+        for key, column, folder, found in (
+            ("faces", "visual_path", self.written_faces, crops),
+            ("audio", "audio_path", self.written_audio, sound),
+        ):
             self.flat[key] += found.flat
             if found.also:
-                faults.append(_fault(key, f"both {folder}/{found.path} and {found.also} are there"))
+                both = f"both {folder}/{found.path} and {found.also} are there"
+                wrong.append(Finding(Code.ENTITY_PATH_AMBIGUOUS, Place(field=column), both))
         return ClipRow(
             row=row.row,
             sample_id=row.entity_id,
@@ -377,32 +304,36 @@ class _Reader:
             return video
         return self.faces.video_with(entity_id) or video
 
-    def _annotation(self, row: _LoaderRow, faults: list[FieldError]) -> Annotation | None:
+    def _annotation(self, row: _LoaderRow, wrong: list[Finding]) -> Annotation | None:
         """What the original CSV says of the row; where the two do not agree, nobody can say which is true."""
         if self.original is None or row.entity_id in self.original.broken:
             return None
         annotation = self.original.entities.get(row.entity_id)
         if annotation is None:
             if self.original.entities:
-                faults.append(_fault("annotated", f"not in {self.corpus.original_file.name}"))
+                found = f"not in {self.corpus.original_file.name}"
+                wrong.append(Finding(Code.ORIGINAL_MISSING, Place(field="entity_id"), found))
             return None
         if len(annotation.labels) != len(row.labels):
             rows = f"the original CSV has {len(annotation.labels)} rows of this entity"
-            faults.append(_fault("rows", f"labels has {len(row.labels)} entries, {rows}"))
+            found = f"labels has {len(row.labels)} entries, {rows}"
+            wrong.append(Finding(Code.LABEL_COUNT_MISMATCH, Place(field="labels"), found, case="loader"))
         elif self._labels_known and (differ := np.flatnonzero(annotation.labels != row.labels)).size:
             at = int(differ[0])
             original = f"the original CSV says {annotation.labels[at]} ({differ.size} frames differ)"
-            faults.append(_fault("labels", f"entry {at} is {row.labels[at]}, {original}"))
+            found = f"entry {at} is {row.labels[at]}, {original}"
+            wrong.append(Finding(Code.LABELS_DISAGREE, Place(field="labels"), found))
         return annotation
 
     def _sound(
-        self, video: str, row: _LoaderRow, annotation: Annotation | None, faults: list[FieldError]
+        self, video: str, row: _LoaderRow, annotation: Annotation | None, wrong: list[Finding]
     ) -> tuple[Found, Fraction | None]:
         """Where the row's audio lies, and on a recording where the row starts."""
         if self.corpus.audio_kind == "clips":
             return self.audio.find(video, f"{row.entity_id}.wav"), None
         if annotation is None:
-            faults.append(_fault("start", "audio is a whole recording, and nothing says where on it the track starts"))
+            found = "audio is a whole recording, and nothing says where on it the track starts"
+            wrong.append(Finding(Code.START_SEC_REQUIRED, Place(field="start_sec"), found, case="loader"))
             return self.audio.find_here(f"{video}.wav"), None
         return self.audio.find_here(f"{video}.wav"), Fraction(int(annotation.times_usec[0]), 1_000_000)
 
@@ -418,8 +349,8 @@ class _Reader:
             for row in found:
                 others = [repr(other.sample_id) for other in found if other is not row]
                 more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-                fault = _fault("shared", f"{path} is also that of {', '.join(others[:_SHOWN])}{more}")
-                self.findings.append(fault.violation(self.source, row.row, row.sample_id))
+                also = f"{path} is also that of {', '.join(others[:_SHOWN])}{more}"
+                self.findings.append(Finding(Code.ENTITY_PATH_SHARED, row.place("entity_id", self.source), also))
         refused = {row.row for found in shared.values() for row in found}
         return [row for row in rows if row.row not in refused]
 

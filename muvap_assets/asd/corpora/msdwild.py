@@ -33,7 +33,9 @@ from muvap_assets.asd.contract import ClipRow, ParsedManifest, TrackBoxes, Visua
 from muvap_assets.asd.corpora.entry import CorpusEntry, EntryPath
 from muvap_assets.asd.corpora.rttm import Rttm, Turn, labels_at_centres, read_rttm
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ConfigError, MediaError, Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.face_boxes import FaceBoxes, read_face_boxes
 from muvap_assets.media.video_faces import declared_rate
 
@@ -132,12 +134,12 @@ class MsdwildCorpus(CorpusEntry):
 def read_msdwild(corpus: MsdwildCorpus) -> ParsedManifest:
     """The face tracks of a split of MSDWild, a row a face a window. Reads text and video headers; decodes nothing.
 
-    Never raises for what the files hold: everything wrong is in the result's violations, together. A video that is refused
+    Never raises for what the files hold: everything wrong is in the result's findings, together. A video that is refused
     as a whole counts as one row. Rows are numbered in the order of videos, windows and faces.
     """
     source = f"msdwild {corpus.split}"
     rttm = read_rttm(corpus.rttm_file)
-    reading = _Reading(corpus, rttm, source, violations=list(rttm.violations))
+    reading = _Reading(corpus, rttm, source, findings=list(rttm.findings))
     if rttm.turns:
         for name in _names(corpus, rttm):
             reading.add_video(name)
@@ -152,7 +154,7 @@ def read_msdwild(corpus: MsdwildCorpus) -> ParsedManifest:
         "counts": {name: reading.counts[name] for name in _COUNTS},
         "negative_ids": _names(corpus, rttm, negative=True),
     }
-    return ParsedManifest(source, tuple(reading.rows), tuple(reading.violations), reading.row_count, notes)
+    return ParsedManifest(source, tuple(reading.rows), tuple(reading.findings), reading.row_count, notes)
 
 
 _COUNTS = (
@@ -190,7 +192,7 @@ class _Reading:
     rttm: Rttm
     source: str
     rows: list[ClipRow] = field(default_factory=list)
-    violations: list[Violation] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     row_count: int = 0
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -198,51 +200,51 @@ class _Reading:
         """Add the rows of a video, or why it has none."""
         self.counts["videos"] += 1
         turns = self.rttm.turns.get(name, {})
-        faults = list(self._text_faults(name, turns))
-        if faults:
-            return self._refuse(faults)
+        wrong = self._wrong_text(name, turns)
+        if wrong is not None:
+            return self._refuse([wrong])
         listing = read_face_boxes(self.corpus.boxes_file(name))
-        faults = [error.violation(source=f"{name}.csv", sample_id=name) for error in listing.errors]
+        found = [finding.placed(source=f"{name}.csv", sample_id=name) for finding in listing.findings]
         try:
             fps = FrameRate.parse(declared_rate(self.corpus.video_file(name)))
-        except MediaError as error:
-            faults.append(error.violation(source=f"{name}.mp4", sample_id=name))
+        except ValidationError as error:
+            found.append(error.finding.placed(source=f"{name}.mp4", sample_id=name))
         except ConfigError as error:
-            faults.append(
-                self._finding(name, ViolationCode.SOURCE_FPS_INVALID, str(error), "a usable rate", "Drop it.")
-            )
-        if faults:
-            return self._refuse(faults)
+            found.append(Finding(Code.SOURCE_FPS_INVALID, self._place(name), str(error), case="video"))
+        if found:
+            return self._refuse(found)
         return self._add_tracks(name, fps, listing.boxes, turns)
 
     def skip_negative(self, names: list[str]) -> None:
         """List the videos that are left out for their names, as the corpus's maintainers ask."""
         if names:
-            found, hint = f"{len(names)} videos: {', '.join(names)}", "Skipped: such files are not part of the corpus."
-            self._warn(None, ViolationCode.ID_NEGATIVE, found, "ids that do not begin with a minus sign", hint)
+            found = f"{len(names)} videos: {', '.join(names)}"
+            self.findings.append(Finding(Code.ID_NEGATIVE, self.source, found))
 
-    def _refuse(self, faults: list[Violation]) -> None:
+    def _place(self, name: str) -> Place:
+        return Place(self.source, sample_id=name)
+
+    def _refuse(self, findings: list[Finding]) -> None:
         self.row_count += 1
-        self.violations.extend(faults)
+        self.findings.extend(findings)
 
-    def _text_faults(self, name: str, turns: Mapping[str, tuple[Turn, ...]]) -> Iterator[Violation]:
+    def _wrong_text(self, name: str, turns: Mapping[str, tuple[Turn, ...]]) -> Finding | None:
+        place = self._place(name)
         if not _NAME.fullmatch(name):
-            found, required = f"the video id {name!r}", "letters, digits, '.', '_' and '-'"
-            yield self._finding(name, ViolationCode.RTTM_INVALID, found, required, "Correct the RTTM.")
-        elif name not in self.rttm.broken and not turns:
-            found, required = f"no turn of video {name}", f"its turns in {self.corpus.rttm_file.name}"
-            hint = "Labels come from the turns alone: add them, or choose the split that the video is part of."
-            yield self._finding(name, ViolationCode.RTTM_MISSING, found, required, hint)
-        elif name in self.rttm.broken:
-            found, required = "lines of its turns cannot be read", "turns that can all be read"
-            yield self._finding(name, ViolationCode.RTTM_INVALID, found, required, "Its labels are not known.")
+            return Finding(Code.RTTM_INVALID, place, f"the video id {name!r}", case="id")
+        if name in self.rttm.broken:
+            return Finding(Code.RTTM_INVALID, place, "lines of its turns cannot be read")
+        if not turns:
+            file = self.corpus.rttm_file.name
+            return Finding(Code.RTTM_MISSING, place, f"no turn of video {name}", case="video", file=file)
+        return None
 
     def _add_tracks(self, name: str, fps: FrameRate, boxes: FaceBoxes, turns: Mapping[str, tuple[Turn, ...]]) -> None:
         faces = [int(face) for face in np.unique(boxes.face_ids)]
         self.counts["faces"] += len(faces)
         if boxes.negative_ids:
             found = f"faces {', '.join(map(str, boxes.negative_ids))}"
-            self._warn(name, ViolationCode.ID_NEGATIVE, found, "face ids of zero or more", "Skipped: nobody's faces.")
+            self.findings.append(Finding(Code.ID_NEGATIVE, self._place(name), found))
         tracks: Counter[int] = Counter()
         windows = self._windows(name, fps, boxes)
         for window, face, present in _seen(windows, faces, boxes):
@@ -267,8 +269,7 @@ class _Reading:
         begin, stop = (int(boxes.frames.min()), int(boxes.frames.max()) + 1) if len(boxes.frames) else (0, 0)
         if (stop - begin) > max(step, Fraction(1)) * MAX_WINDOWS:
             found = f"boxes from frame {begin} to {stop - 1}, which is over {MAX_WINDOWS:,} windows"
-            required = "frames of one video"
-            self._refuse([self._finding(name, ViolationCode.BOX_INVALID, found, required, "Correct the frame ids.")])
+            self._refuse([Finding(Code.BOX_INVALID, self._place(name), found, case="windows")])
             return []
         windows, first = list[tuple[int, int]](), begin
         while first < stop:
@@ -283,8 +284,8 @@ class _Reading:
         self.counts["windows"] += len(windows)
         if not windows:
             found = f"faces on {stop - begin} frames, {float((stop - begin) / fps.value):.3f} s"
-            hint = "Left out; a smaller min_window_sec keeps it."
-            self._warn(name, ViolationCode.VIDEO_WITHOUT_WINDOW, found, f"at least {corpus.shortest_sec} s", hint)
+            finding = Finding(Code.VIDEO_WITHOUT_WINDOW, self._place(name), found, seconds=corpus.shortest_sec)
+            self.findings.append(finding)
         return windows
 
     def _row(self, name: str, track: TrackBoxes, count: int, fps: FrameRate, turns: tuple[Turn, ...]) -> ClipRow:
@@ -313,39 +314,16 @@ class _Reading:
             self.counts["faces_without_speaker"] += 1
             found = f"face {face}, of {tracks[face]} tracks, has no speaker among {', '.join(map(repr, sorted(turns)))}"
             refused = tracks[face] > 0 and self.corpus.unmatched_faces is UnmatchedFaces.REJECT
-            self.violations.append(
-                self._finding(
-                    f"{name}_{face}",
-                    ViolationCode.FACE_WITHOUT_SPEAKER,
+            self.findings.append(
+                Finding(
+                    Code.FACE_WITHOUT_SPEAKER,
+                    self._place(f"{name}_{face}"),
                     found,
-                    "a speaker of that very name",
-                    "Never given another's labels: correct the ids, or set unmatched_faces to negative if it never speaks."
-                    if refused
-                    else "Accepted as never speaking, as unmatched_faces says."
-                    if tracks[face]
-                    else "It has no track.",
-                    Severity.ERROR if refused else Severity.WARNING,
+                    case="" if refused else "negative" if tracks[face] else "no track",
+                    severity=Severity.ERROR if refused else Severity.WARNING,
                 )
             )
         for speaker in sorted(set(turns) - set(map(str, faces))):
             self.counts["speakers_without_face"] += 1
             found = f"speaker {speaker!r}, of {len(turns[speaker])} turns, has no face"
-            hint = "Accepted: somebody who is not seen speaks."
-            self._warn(name, ViolationCode.SPEAKER_WITHOUT_FACE, found, "a box with that face id", hint)
-
-    def _warn(self, name: str | None, code: ViolationCode, found: str, required: str, hint: str) -> None:
-        self.violations.append(self._finding(name, code, found, required, hint, Severity.WARNING))
-
-    def _finding(
-        self, name: str | None, code: ViolationCode, found: str, required: str, hint: str,
-        severity: Severity = Severity.ERROR,
-    ) -> Violation:  # fmt: skip
-        return Violation(
-            code=code,
-            source=self.source,
-            sample_id=name,
-            found=found,
-            required=required,
-            hint=hint,
-            severity=severity,
-        )
+            self.findings.append(Finding(Code.SPEAKER_WITHOUT_FACE, self._place(name), found))

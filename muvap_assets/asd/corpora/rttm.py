@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding, Place
 from muvap_assets.text_lines import LineTooLong, WholeLines
 
 _DECIMAL = re.compile(r"\d{1,9}(\.\d{1,12})?", re.ASCII)
@@ -44,14 +45,14 @@ class Rttm:
 
     turns: Mapping[str, Mapping[str, tuple[Turn, ...]]]
     broken: frozenset[str]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 def read_rttm(path: Path) -> Rttm:
-    """Read the turns of all recordings of a file. Never raises for what it holds; a file without a turn is a violation."""
+    """Read the turns of all recordings of a file. Never raises for what it holds; a file without a turn is a finding."""
     turns: dict[str, dict[str, list[Turn]]] = {}
     broken: set[str] = set()
-    violations: list[Violation] = []
+    findings: list[Finding] = []
     try:
         with path.open(encoding="utf-8-sig", errors="replace") as stream:
             for number, line in enumerate(WholeLines(stream, _MAX_LINE_CHARACTERS), 1):
@@ -62,16 +63,17 @@ def read_rttm(path: Path) -> Rttm:
                 if turn is None:
                     name = fields[1] if len(fields) > 1 else ""
                     broken.add(name)
-                    violations.append(_malformed(path, number, name, line.strip()))
+                    findings.append(_malformed(path, number, name, line.strip()))
                 else:
                     turns.setdefault(fields[1], {}).setdefault(fields[7], []).append(turn)
     except (OSError, LineTooLong) as error:
         found = f"it cannot be read ({getattr(error, 'strerror', None) or f'a line of {error}'})"
-        return Rttm({}, frozenset(), (_missing(path, found),))
-    if not turns and not violations:
-        violations.append(_missing(path, "no SPEAKER line"))
+        finding = Finding(Code.RTTM_MISSING, path, found).placed(source=path.name)
+        return Rttm({}, frozenset(), (finding,))
+    if not turns and not findings:
+        findings.append(Finding(Code.RTTM_MISSING, path.name, "no SPEAKER line"))
     by_name = {name: {key: tuple(value) for key, value in speakers.items()} for name, speakers in turns.items()}
-    return Rttm(by_name, frozenset(broken), tuple(violations))
+    return Rttm(by_name, frozenset(broken), tuple(findings))
 
 
 def labels_at_centres(turns: Iterable[Turn], first: int, count: int, fps: FrameRate) -> npt.NDArray[np.uint8]:
@@ -92,24 +94,7 @@ def _turn(fields: list[str]) -> Turn | None:
     return Turn(start, start + Fraction(fields[4]))
 
 
-def _malformed(path: Path, number: int, name: str, line: str) -> Violation:
-    return Violation(
-        code=ViolationCode.RTTM_INVALID,
-        source=path.name,
-        # A line that names no recording may be any one's: a finding about the file as a whole.
-        row=number if name else None,
-        sample_id=name or None,
-        found=f"{line[:80]!r}" if name else f"line {number} is {line[:80]!r}",
-        required="SPEAKER, file, channel, start, duration, two fields, speaker; times as decimals of seconds, zero or more",
-        hint="The recording's labels are not known: correct the line.",
-    )
-
-
-def _missing(path: Path, found: str) -> Violation:
-    return Violation(
-        code=ViolationCode.RTTM_MISSING,
-        source=path.name,
-        found=found,
-        required="an RTTM file with the turns of the corpus",
-        hint="Labels come from it alone: put it there, or correct `rttm`. Nothing was decoded.",
-    )
+def _malformed(path: Path, number: int, name: str, line: str) -> Finding:
+    # A line that names no recording may be any one's: a finding about the file as a whole.
+    place = Place(path.name, number, name) if name else Place(path.name)
+    return Finding(Code.RTTM_INVALID, place, f"{line[:80]!r}" if name else f"line {number} is {line[:80]!r}")

@@ -30,9 +30,7 @@ from muvap_assets.asd.corpora.fields import (
     CONTROL_CHARACTER,
     DECIMAL,
     MAX_SAMPLE_ID_CHARACTERS,
-    FieldError,
     check_ids,
-    file_finding,
     is_no_record,
     parse_frame_rate,
     parse_labels,
@@ -40,9 +38,11 @@ from muvap_assets.asd.corpora.fields import (
     read_lines,
     short,
 )
-from muvap_assets.asd.policy import MAX_AUDIO_RATE_HZ, AudioSampleRate
-from muvap_assets.errors import Severity, Violation, ViolationCode
-from muvap_assets.media.sound_files import STREAM_RULE, stream_name
+from muvap_assets.asd.policy import AudioSampleRate
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place, errors_of
+from muvap_assets.media.sound_files import MAX_RATE_HZ, stream_name
 
 _FRACTION = re.compile(r"\d{1,18}/[1-9]\d{0,17}", re.ASCII)
 _MAX_START_SEC = 10**7
@@ -79,9 +79,9 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
 
     ``audio_sample_rate`` in Hz is that of NumPy waveforms whose row gives none.
 
-    Never raises for what the file holds: everything wrong is in the result's violations, together.
+    Never raises for what the file holds: everything wrong is in the result's findings, together.
     """
-    findings: list[Violation] = []
+    findings: list[Finding] = []
     rows: list[ClipRow] = []
     ids: list[tuple[int, str]] = []
     row_count = 0
@@ -94,34 +94,19 @@ def read_tsv(path: Path, audio_sample_rate: int | None = None) -> ParsedManifest
             if row is not None:
                 rows.append(row)
     except OSError as error:
-        findings.append(
-            file_finding(
-                path,
-                ViolationCode.FILE_UNREADABLE,
-                f"cannot be read ({error.strerror})",
-                "a readable file",
-                "Check the path.",
-            )
-        )
+        found = f"cannot be read ({error.strerror})"
+        findings.append(Finding(Code.FILE_UNREADABLE, path, found).placed(source=path.name))
     row_count += sum(map(is_no_record, findings))
     repeated, about_ids = check_ids(path.name, ids)
     if not row_count and not findings:
-        findings.append(
-            file_finding(
-                path,
-                ViolationCode.MANIFEST_EMPTY,
-                "no rows",
-                "at least one row below the header",
-                "Was the export cut short?",
-            )
-        )
+        findings.append(Finding(Code.MANIFEST_EMPTY, path.name, "no row below the header"))
     ordered = sorted([*findings, *about_ids], key=lambda finding: finding.row or 0)
     return ParsedManifest(
         path.name, tuple(row for row in rows if row.sample_id not in repeated), tuple(ordered), row_count
     )
 
 
-def _records(path: Path, findings: list[Violation], ids: list[tuple[int, str]]) -> Iterator[tuple[int, dict[str, str]]]:
+def _records(path: Path, findings: list[Finding], ids: list[tuple[int, str]]) -> Iterator[tuple[int, dict[str, str]]]:
     """Each row with its line number; rows that are not even a record go to ``findings``, the id of each to ``ids``."""
     header: list[str] | None = None
     for number, fields in read_lines(path, findings):
@@ -129,84 +114,59 @@ def _records(path: Path, findings: list[Violation], ids: list[tuple[int, str]]) 
             if findings:  # about the header: the line after it is none
                 break
             header = [name.strip() for name in fields]
-            problems = list(_check_header(path, header))
-            findings.extend(problems)
-            if any(problem.severity is Severity.ERROR for problem in problems):
+            about_header = list(_check_header(path, header))
+            findings.extend(about_header)
+            if errors_of(about_header):
                 return
             continue
         record = dict(zip(header, fields, strict=False))
         ids.append((number, record.get("sample_id", "").strip()[: MAX_SAMPLE_ID_CHARACTERS + 1]))
         if len(fields) != len(header):
-            findings.append(
-                file_finding(
-                    path,
-                    ViolationCode.ROW_MALFORMED,
-                    f"{len(fields)} fields",
-                    f"{len(header)} as the header has",
-                    "Fields are separated by one tab; quote a field that holds one.",
-                    number,
-                )
-            )
+            place, found = Place(path.name, number), f"{len(fields)} fields"
+            findings.append(Finding(Code.ROW_MALFORMED, place, found, count=len(header)))
         else:
             yield number, record
     if header is None:
         del findings[1:]
 
 
-def _check_header(path: Path, header: list[str]) -> Iterator[Violation]:
-    known = (*MANIFEST_COLUMNS, *OPTIONAL_COLUMNS)
+def _check_header(path: Path, header: list[str]) -> Iterator[Finding]:
+    known, place = (*MANIFEST_COLUMNS, *OPTIONAL_COLUMNS), Place(path.name, 1)
     if len(header) > MAX_COLUMNS:
-        yield file_finding(
-            path,
-            ViolationCode.ROW_MALFORMED,
-            f"{len(header)} columns",
-            f"at most {MAX_COLUMNS}",
-            "The first line names the columns: is this a canonical TSV?",
-            1,
-        )
+        yield Finding(Code.ROW_MALFORMED, place, f"{len(header)} columns", case="header", count=MAX_COLUMNS)
         return
     missing = [name for name in MANIFEST_COLUMNS if name not in header]
     if missing:
-        yield _missing_columns(path, header, missing)
+        yield _missing_columns(place, header, missing)
     for name, count in Counter(header).items():
         # Where columns are missing the line may be none of names at all, and whatever else is odd about it means nothing.
         if count > 1 and (name in known or not missing):
-            yield file_finding(
-                path,
-                ViolationCode.COLUMN_DUPLICATE,
-                f"column {short(name)} occurs {'twice' if count == 2 else f'{count} times'}",
-                "each column once",
-                "Remove one.",
-                1,
-            )
+            found = f"column {short(name)} occurs {'twice' if count == 2 else f'{count} times'}"
+            yield Finding(Code.COLUMN_DUPLICATE, place, found)
         if name not in known and not missing:
             near = difflib.get_close_matches(name, known, 1)
-            hint = f"Did you mean {near[0]!r}?" if near else "Its values go nowhere."
-            yield file_finding(
-                path,
-                ViolationCode.COLUMN_UNKNOWN,
+            yield Finding(
+                Code.COLUMN_UNKNOWN,
+                place,
                 f"column {short(name)} is not read",
-                f"one of {', '.join(known)}",
-                hint,
-                1,
-                Severity.WARNING,
+                case="misspelt" if near else "",
+                severity=Severity.WARNING,
+                columns=", ".join(known),
+                near="".join(map(repr, near)),
             )
 
 
-def _missing_columns(path: Path, header: list[str], missing: list[str]) -> Violation:
+def _missing_columns(place: Place, header: list[str], missing: list[str]) -> Finding:
     more = f", and {len(header) - _NAMES_SHOWN} more" if len(header) > _NAMES_SHOWN else ""
     found = f"no column {', '.join(map(repr, missing))} in [{', '.join(map(short, header[:_NAMES_SHOWN]))}{more}]"
-    hint = f"Add {'it' if len(missing) == 1 else 'them'}; a header line of column names is needed, separated by tabs."
-    separator = max(";,", key=header[0].count)
+    columns, separator = ", ".join(MANIFEST_COLUMNS), max(";,", key=header[0].count)
     if len(header) == 1 and separator in header[0]:
-        found, hint = (
-            f"one column {short(header[0])}, separated by {separator!r}",
-            "Save the file again, separated by tabs.",
-        )
-    elif misspelt := list(_misspelt(header, missing)):
-        hint = f"Did you mean {', '.join(misspelt)}?"
-    required = f"the columns {', '.join(MANIFEST_COLUMNS)}"
-    return file_finding(path, ViolationCode.COLUMN_MISSING, found, required, hint, 1)
+        found = f"one column {short(header[0])}, separated by {separator!r}"
+        return Finding(Code.COLUMN_MISSING, place, found, case="separator", columns=columns)
+    if misspelt := list(_misspelt(header, missing)):
+        near = ", ".join(misspelt)
+        return Finding(Code.COLUMN_MISSING, place, found, case="misspelt", columns=columns, near=near)
+    return Finding(Code.COLUMN_MISSING, place, found, columns=columns)
 
 
 def _misspelt(header: list[str], missing: list[str]) -> Iterator[str]:
@@ -216,48 +176,30 @@ def _misspelt(header: list[str], missing: list[str]) -> Iterator[str]:
             yield f"{column!r} by {name!r}"
 
 
-def _parse_row(source: str, number: int, record: Mapping[str, str], findings: list[Violation]) -> ClipRow | None:
+def _parse_row(source: str, number: int, record: Mapping[str, str], findings: list[Finding]) -> ClipRow | None:
     """The typed row, or ``None`` after adding every finding of its fields to ``findings``."""
     values: dict[str, Any] = {}
     sample_id = CONTROL_CHARACTER.sub("?", record["sample_id"].strip())[:MAX_SAMPLE_ID_CHARACTERS] or None
     broken = False
-
-    def report(error: FieldError, severity: Severity = Severity.ERROR) -> None:
-        findings.append(error.violation(source, number, sample_id, severity))
-
     for field, parse in _PARSERS.items():
         try:
             values[field] = parse(record.get(field, ""), record)
-        except FieldError as error:
-            report(error)
+        except ValidationError as error:
+            findings.append(error.finding.placed(source=source, row=number, sample_id=sample_id))
             broken = True
     if broken:
         return None
     labels, were_floats = values.pop("labels")
     if were_floats:
-        report(
-            FieldError(
-                ViolationCode.LABELS_FLOAT,
-                "labels",
-                found="written as 0.0 and 1.0",
-                required="0 and 1",
-                hint="Accepted; write integers to silence this.",
-            ),
-            Severity.WARNING,
-        )
+        place = Place(source, number, sample_id, "labels")
+        findings.append(Finding(Code.LABELS_FLOAT, place, "written as 0.0 and 1.0"))
     return ClipRow(row=number, labels=labels, start_sec_text=record.get("start_sec", "").strip(), **values)
 
 
 def _path(field: str, text: str) -> str:
     text = text.strip()
     if not text or CONTROL_CHARACTER.search(text):
-        raise FieldError(
-            ViolationCode.PATH_INVALID,
-            field,
-            found=short(text),
-            required="a path, absolute or relative to the manifest",
-            hint="Fill the field.",
-        )
+        raise ValidationError(Finding(Code.PATH_INVALID, Place(field=field), short(text)))
     return text
 
 
@@ -267,26 +209,15 @@ def _start_sec(text: str, record: Mapping[str, str]) -> Fraction | None:
         return None
     value = Fraction(text) if DECIMAL.fullmatch(text) or _FRACTION.fullmatch(text) else None
     if value is None or value > _MAX_START_SEC:
-        raise FieldError(
-            ViolationCode.START_SEC_INVALID,
-            "start_sec",
-            found=short(text),
-            required="seconds from the recording's start, zero or more, a decimal or a fraction",
-            hint="Leave it empty only where the audio is cut to the clip.",
-        )
+        raise ValidationError(Finding(Code.START_SEC_INVALID, Place(field="start_sec"), short(text)))
     return value
 
 
 def _visual_kind(text: str, record: Mapping[str, str]) -> VisualKind:
     text = text.strip() or str(VisualKind.NPY)
     if text not in set(VisualKind):
-        raise FieldError(
-            ViolationCode.VISUAL_KIND_INVALID,
-            "visual_kind",
-            found=short(text),
-            required=f"one of {', '.join(VisualKind)}",
-            hint="Leave it empty for NumPy arrays.",
-        )
+        place, kinds = Place(field="visual_kind"), ", ".join(VisualKind)
+        raise ValidationError(Finding(Code.VISUAL_KIND_INVALID, place, short(text), kinds=kinds))
     return VisualKind(text)
 
 
@@ -304,13 +235,7 @@ def _boxes(text: str, record: Mapping[str, str]) -> TrackBoxes | None:
 def _whole(field: str, text: str) -> int:
     text = text.strip()
     if not re.fullmatch(r"[0-9]{1,9}", text):
-        raise FieldError(
-            ViolationCode.BOX_INVALID,
-            field,
-            found=short(text),
-            required="a whole number, zero or more",
-            hint="Rows of kind video_boxes need boxes_path, face_id and first_frame.",
-        )
+        raise ValidationError(Finding(Code.BOX_INVALID, Place(field=field), short(text), case="number"))
     return int(text)
 
 
@@ -323,15 +248,9 @@ def _audio_sample_rate(text: str, record: Mapping[str, str]) -> int | None:
     text = text.strip()
     if not text and not _is_array(record):
         return None
-    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= MAX_AUDIO_RATE_HZ:
-        raise FieldError(
-            ViolationCode.AUDIO_RATE_INVALID,
-            "audio_sample_rate",
-            found=short(text),
-            required=f"whole samples a second, 1 to {MAX_AUDIO_RATE_HZ}",
-            hint="A .npy waveform does not say its own rate: give it in this column, or for all rows by the option "
-            "audio_sample_rate.",
-        )
+    if not re.fullmatch(r"[0-9]{1,6}", text) or not 0 < int(text) <= MAX_RATE_HZ:
+        place = Place(field="audio_sample_rate")
+        raise ValidationError(Finding(Code.AUDIO_RATE_INVALID, place, short(text), least=1, largest=MAX_RATE_HZ))
     return int(text)
 
 
@@ -340,13 +259,7 @@ def _audio_stream(text: str, record: Mapping[str, str]) -> str | None:
         return None
     name = stream_name(text)
     if name is None:
-        raise FieldError(
-            ViolationCode.AUDIO_STREAM,
-            "audio_stream",
-            found=short(text),
-            required=STREAM_RULE,
-            hint="Leave it empty for the stream flagged default, else the first.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_STREAM, Place(field="audio_stream"), short(text)))
     return name
 
 
@@ -355,26 +268,14 @@ def _audio_channel(text: str, record: Mapping[str, str]) -> int | None:
     if not text:
         return None
     if not re.fullmatch(r"[0-9]{1,4}", text):
-        raise FieldError(
-            ViolationCode.AUDIO_CHANNELS,
-            "audio_channel",
-            found=short(text),
-            required="the number of a channel, from 0",
-            hint="Leave it empty for the mean of all channels.",
-        )
+        raise ValidationError(Finding(Code.AUDIO_CHANNELS, Place(field="audio_channel"), short(text), case="field"))
     return int(text)
 
 
 def _labels_known(text: str) -> bool:
     values = {"": True, "true": True, "false": False}
     if text.strip().lower() not in values:
-        raise FieldError(
-            ViolationCode.LABELS_KNOWN_INVALID,
-            "labels_known",
-            found=short(text),
-            required="true or false",
-            hint="false where the labels are filler, as in a test split; leave it empty for true.",
-        )
+        raise ValidationError(Finding(Code.LABELS_KNOWN_INVALID, Place(field="labels_known"), short(text)))
     return values[text.strip().lower()]
 
 

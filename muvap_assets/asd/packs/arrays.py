@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy.typing as npt
 
-from muvap_assets.asd.packs.audio_writer import Place
+from muvap_assets.asd.packs.audio_writer import ArrayPlace
 from muvap_assets.asd.packs.layout import (
     AUDIO_DTYPE,
     AUDIO_FILE,
@@ -33,8 +33,8 @@ from muvap_assets.media.npy import npy_header_bytes, preallocate_npy
 class ShardFiles:
     """Where a shard's arrays are written; ``None`` for one that is shared with an earlier pack, and complete."""
 
-    faces: Place | None
-    audio: Place | None
+    faces: ArrayPlace | None
+    audio: ArrayPlace | None
 
 
 def create_arrays(
@@ -68,10 +68,10 @@ def create_arrays(
 
 def _create(
     path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...], spans: Sequence[tuple[Span | None, int]]
-) -> Place | None:
+) -> ArrayPlace | None:
     if _link(path, npy_header_bytes(dtype, shape), spans):
         return None
-    return Place(path, preallocate_npy(path, dtype, shape))
+    return ArrayPlace(path, preallocate_npy(path, dtype, shape))
 
 
 def _link(path: Path, header: bytes, spans: Sequence[tuple[Span | None, int]]) -> bool:

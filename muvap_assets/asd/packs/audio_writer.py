@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,9 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import Clip
 from muvap_assets.asd.packs.layout import AUDIO_DTYPE, crc32_zeros
 from muvap_assets.asd.packs.plan import Placed
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.audio import ID_LENGTH, mono_16k_blocks, to_int16
 from muvap_assets.media.npy import write_at
 from muvap_assets.storage.digests import file_sha256
@@ -41,11 +42,11 @@ class WrittenRecording:
     """What became of one recording: its clips, or everything that is wrong with it."""
 
     clips: tuple[WrittenAudio, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArrayPlace:
     """An ``audio.npy`` and where its data begins."""
 
     path: Path
@@ -61,7 +62,7 @@ def group_by_recording(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
     return sorted(ordered, key=lambda group: -group[0].clip.recording_samples)
 
 
-def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Path) -> WrittenRecording:
+def write_recording(clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace], root: Path) -> WrittenRecording:
     """Decode one recording as far as its last clip needs and write every clip's audio.
 
     Args:
@@ -72,9 +73,9 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root
     Raises:
         OSError: the target cannot be written.
     """
-    violations = _changed_files(clips, root)
-    if violations:
-        return WrittenRecording((), tuple(violations))
+    findings = _changed_files(clips, root)
+    if findings:
+        return WrittenRecording((), tuple(findings))
     first = clips[0].clip
     spans = [_Span(placed, places[placed.shard]) for placed in clips]
     stop = max(span.stop for span in spans)
@@ -83,14 +84,18 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, Place], root
             first.audio_file(root), first.audio_sample_rate, stop, first.audio_from_video, first.sound_choice
         )
         decoded = _scatter(spans, blocks)
-    except MediaError as error:
-        return WrittenRecording((), tuple(error.violation(**_place(placed.clip)) for placed in clips))
-    violations = [
-        _length_mismatch(placed.clip, decoded)
-        for placed in clips
-        if decoded != min(stop, placed.clip.recording_samples)
+    except ValidationError as error:
+        return WrittenRecording((), tuple(_of_audio(placed.clip, error.finding) for placed in clips))
+    path, found = first.audio_file(root), f"decodes to {decoded} samples at 16 kHz"
+    findings = [
+        _of_audio(
+            clip,
+            Finding(Code.AUDIO_CHANGED, path, found, required=f"{clip.recording_samples}, as when it was validated"),
+        )
+        for clip in (placed.clip for placed in clips)
+        if decoded != min(stop, clip.recording_samples)
     ]
-    return WrittenRecording(tuple(span.finish() for span in spans), tuple(violations))
+    return WrittenRecording(tuple(span.finish() for span in spans), tuple(findings))
 
 
 def _scatter(spans: list[_Span], blocks: Iterable[npt.NDArray[np.float32]]) -> int:
@@ -110,7 +115,7 @@ def _scatter(spans: list[_Span], blocks: Iterable[npt.NDArray[np.float32]]) -> i
 class _Span:
     """One clip while its recording streams by."""
 
-    def __init__(self, placed: Placed, place: Place) -> None:
+    def __init__(self, placed: Placed, place: ArrayPlace) -> None:
         self.start = placed.clip.start_sample
         self.stop = self.start + placed.clip.audio_samples
         self._placed, self._place = placed, place
@@ -139,48 +144,27 @@ class _Span:
         return WrittenAudio(self._placed.position, crc32_zeros(silence, self._crc32), self._clipped)
 
 
-def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Violation]:
+def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Finding]:
     """Clips whose file is gone, or is not the one that was validated and measured."""
-    faults: dict[str, Callable[[Clip], Violation] | None] = {}
-    for placed in clips:
-        if placed.clip.audio_path not in faults:
-            faults[placed.clip.audio_path] = _file_fault(placed.clip, root)
-    found = ((placed.clip, faults[placed.clip.audio_path]) for placed in clips)
-    return [fault(clip) for clip, fault in found if fault is not None]
+    clip_of = {placed.clip.audio_path: placed.clip for placed in clips}
+    changed = {path: _changed_file(clip, root) for path, clip in clip_of.items()}
+    return [
+        _of_audio(placed.clip, finding) for placed in clips if (finding := changed[placed.clip.audio_path]) is not None
+    ]
 
 
-def _file_fault(clip: Clip, root: Path) -> Callable[[Clip], Violation] | None:
+def _changed_file(clip: Clip, root: Path) -> Finding | None:
+    path = clip.audio_file(root)
     try:
-        digest = file_sha256(clip.audio_file(root))[:ID_LENGTH]
+        digest = file_sha256(path)[:ID_LENGTH]
     except OSError as error:
-        reason = str(error.strerror)
-        return lambda clip: _violation(
-            clip, ViolationCode.AUDIO_MISSING, reason, "the recording of the row", "Was the corpus moved?"
-        )
+        return Finding(Code.AUDIO_MISSING, path, str(error.strerror))
     if digest == clip.recording_id[:ID_LENGTH]:
         return None
-    return lambda clip: _violation(
-        clip,
-        ViolationCode.AUDIO_CHANGED,
-        f"the file's digest is {digest}",
-        f"{clip.recording_id}, the recording that was validated and measured",
-        "Validate and measure the corpus again.",
-    )
+    required = f"{clip.recording_id}, as when it was validated"
+    return Finding(Code.AUDIO_CHANGED, path, f"the file's digest is {digest}", required=required)
 
 
-def _length_mismatch(clip: Clip, decoded: int) -> Violation:
-    return _violation(
-        clip,
-        ViolationCode.AUDIO_CHANGED,
-        f"decodes to {decoded} samples at 16 kHz",
-        f"{clip.recording_samples}, as when it was validated",
-        "The decoder changed: validate and measure the corpus again.",
-    )
-
-
-def _violation(clip: Clip, code: ViolationCode, found: str, required: str, hint: str) -> Violation:
-    return Violation(code=code, found=found, required=required, hint=hint, **_place(clip))
-
-
-def _place(clip: Clip) -> dict[str, Any]:
-    return {"row": clip.row, "sample_id": clip.sample_id, "field": "audio_path"}
+def _of_audio(clip: Clip, finding: Finding) -> Finding:
+    """A finding about the file of a clip's recording, in the clip's place."""
+    return finding.of_file(clip.audio_path, row=clip.row, sample_id=clip.sample_id, field="audio_path")

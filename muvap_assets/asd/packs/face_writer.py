@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,9 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
 from muvap_assets.asd.packs.layout import crc32_join
 from muvap_assets.asd.packs.plan import Placed
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.faces import NpyFaces, decode_jpeg_gray, list_frames, open_npy_faces, read_jpeg, stamp_gaps
 from muvap_assets.media.npy import write_at
 
@@ -37,18 +39,18 @@ FaceSource: TypeAlias = NpyFaces | JpegFaces
 """Faces that were found to be what the manifest says. Holds no open file, however many clips are in work."""
 
 
-def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tuple[list[MediaError], bytes]:
+def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tuple[list[Finding], bytes]:
     """Read frames from ``first`` into ``out``, uint8 [n, H, W].
 
     Returns:
-        Every fault, and the SHA-256 digests of the pieces that were read: each JPEG, or the array's part.
+        Everything that is wrong, and the SHA-256 digests of the pieces that were read: each JPEG, or the array's part.
     """
-    errors, digests = [], []
+    findings, digests = list[Finding](), []
     if isinstance(source, NpyFaces):
         try:
             source.read_into(first, out)
-        except MediaError as error:
-            return [error], b""
+        except ValidationError as error:
+            return [error.finding], b""
         return [], hashlib.sha256(out.data).digest()
     for i, name in enumerate(source.names[first : first + len(out)]):
         path = source.folder / name
@@ -56,16 +58,16 @@ def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tu
             data = read_jpeg(path)
             decode_jpeg_gray(data, out[i], path)
             digests.append(hashlib.sha256(data).digest())
-        except MediaError as error:
-            errors.append(error)
-    return errors, b"".join(digests)
+        except ValidationError as error:
+            findings.append(error.finding)
+    return findings, b"".join(digests)
 
 
 def read_pieces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> Iterator[bytes | memoryview]:
     """The pieces that :func:`read_faces` digests, nothing decoded; ``out`` may be written to.
 
     Raises:
-        MediaError: one cannot be read.
+        ValidationError: one cannot be read.
     """
     if isinstance(source, NpyFaces):
         source.read_into(first, out)
@@ -75,58 +77,52 @@ def read_pieces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> I
         yield read_jpeg(source.folder / name)
 
 
-def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Violation]]:
+def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Finding]]:
     """The faces of a clip, if they still are what the manifest says, or everything that is wrong with them."""
-    path = clip.visual_file(root)
+    source, findings = _opened(clip, clip.visual_file(root))
+    return source, [of_faces(clip, finding) for finding in findings]
+
+
+def _opened(clip: Clip, path: Path) -> tuple[FaceSource | None, list[Finding]]:
+    source: FaceSource
+    shape = (clip.face_height, clip.face_width)
     if clip.visual_kind is VisualKind.JPEG_DIRECTORY:
-        if (clip.face_height, clip.face_width) != (FACE_SIZE, FACE_SIZE):
-            return None, [shape_mismatch(clip, (clip.face_height, clip.face_width), (FACE_SIZE, FACE_SIZE))]
+        if shape != (FACE_SIZE, FACE_SIZE):
+            return None, [wrong_shape(path, shape, (FACE_SIZE, FACE_SIZE), "resized")]
         listing = list_frames(path)
-        if listing.errors:
-            return None, [error.violation(**_place(clip)) for error in listing.errors]
-        if len(listing.names) != clip.source_frames:
-            return None, [_count_mismatch(clip, len(listing.names), _gaps(listing.names))]
-        return JpegFaces(path, listing.names), []
-    try:
-        faces = open_npy_faces(path)
-    except MediaError as error:
-        return None, [error.violation(**_place(clip))]
-    if faces.shape[0] != clip.source_frames:
-        return None, [_count_mismatch(clip, faces.shape[0])]
-    if faces.shape[1:] != (clip.face_height, clip.face_width):
-        return None, [shape_mismatch(clip, faces.shape[1:], (clip.face_height, clip.face_width))]
-    return faces, []
+        if listing.findings:
+            return None, list(listing.findings)
+        source, frames = JpegFaces(path, listing.names), len(listing.names)
+    else:
+        try:
+            source = open_npy_faces(path)
+        except ValidationError as error:
+            return None, list(error.findings)
+        frames = source.shape[0]
+    if frames != clip.source_frames:
+        gaps = _gaps(source.names) if isinstance(source, JpegFaces) else ""
+        found = f"labels has {clip.source_frames} entries, faces has {frames} frames{gaps}"
+        return None, [Finding(Code.LABEL_COUNT_MISMATCH, path, found, case="packed")]
+    if isinstance(source, NpyFaces) and source.shape[1:] != shape:
+        return None, [wrong_shape(path, source.shape[1:], shape)]
+    return source, []
 
 
-def shape_mismatch(clip: Clip, found: tuple[int, int], required: tuple[int, int]) -> Violation:
-    """The finding that a clip's faces have another height or width than they should."""
-    return Violation(
-        code=ViolationCode.FACE_SHAPE_MISMATCH,
-        found=f"faces of {found[0]}x{found[1]}",
-        required=f"{required[0]}x{required[1]}, one shape for all faces of a pack",
-        hint="Resize them, or pack the odd ones as a corpus of their own.",
-        **_place(clip),
-    )
+def wrong_shape(where: Place | Path, found: tuple[int, int], required: tuple[int, int], case: str = "") -> Finding:
+    """The finding that faces have another height or width than they should."""
+    shapes = ["x".join(map(str, shape)) for shape in (found, required)]
+    return Finding(Code.FACE_SHAPE_MISMATCH, where, f"faces of {shapes[0]}", case=case, required=shapes[1])
 
 
-def _count_mismatch(clip: Clip, frames: int, gaps: str = "") -> Violation:
-    return Violation(
-        code=ViolationCode.LABEL_COUNT_MISMATCH,
-        found=f"labels has {clip.source_frames} entries, faces has {frames} frames{gaps}",
-        required="as many faces as labels",
-        hint="They changed since the manifest was validated: extract the track again, then validate again.",
-        **_place(clip),
-    )
+def of_faces(clip: Clip, finding: Finding) -> Finding:
+    """A finding about the file or folder of a clip's faces, in the clip's place."""
+    return finding.of_file(clip.visual_path, row=clip.row, sample_id=clip.sample_id, field="visual_path")
 
 
 def _gaps(names: tuple[str, ...]) -> str:
     gaps = stamp_gaps(names)
     shown = ", ".join(f"between {earlier!r} and {later!r}" for earlier, later in gaps[:_GAPS_SHOWN])
     return f" (missing {shown}{' and elsewhere' if len(gaps) > _GAPS_SHOWN else ''})" if gaps else ""
-
-
-def _place(clip: Clip) -> dict[str, Any]:
-    return {"row": clip.row, "sample_id": clip.sample_id, "field": "visual_path"}
 
 
 # --- blocks -----------------------------------------------------------------------------------------------------------
@@ -151,7 +147,7 @@ class WrittenBlock:
     crc32: int
     size_bytes: int
     pieces: bytes
-    errors: tuple[MediaError, ...]
+    findings: tuple[Finding, ...]
 
 
 def blocks_of(placed: Placed, source: FaceSource) -> Iterator[FaceBlock]:
@@ -183,9 +179,9 @@ class BlockWriter:
         buffer = self._buffers.get()
         try:
             frames = buffer[: block.count]
-            errors, pieces = read_faces(block.source, block.first, frames)
-            if errors:
-                return WrittenBlock(block, 0, frames.nbytes, b"", tuple(errors))
+            findings, pieces = read_faces(block.source, block.first, frames)
+            if findings:
+                return WrittenBlock(block, 0, frames.nbytes, b"", tuple(findings))
             frame_bytes = frames.nbytes // block.count
             descriptor = os.open(target, os.O_WRONLY)
             try:
@@ -204,7 +200,7 @@ class ClipFaces:
     clip: Clip
     crc32: int = 0
     frames: int = 0
-    errors: list[MediaError] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
     _digest: hashlib._Hash = field(default_factory=hashlib.sha256)
     _next: int = 0
     _waiting: dict[int, WrittenBlock] = field(default_factory=dict)
@@ -216,7 +212,7 @@ class ClipFaces:
             first = self._next == 0
             self.crc32 = ready.crc32 if first else crc32_join(self.crc32, ready.crc32, ready.size_bytes)
             self.frames += ready.block.count
-            self.errors.extend(ready.errors)
+            self.findings.extend(ready.findings)
             self._digest.update(ready.pieces)
             self._next += 1
         return self.frames == self.clip.source_frames
@@ -226,45 +222,34 @@ class ClipFaces:
         """A digest over what the faces were made from, piece after piece in frame order."""
         return self._digest.hexdigest()
 
-    def violations(self) -> list[Violation]:
-        """See :func:`_unreadable_frames`."""
-        return _unreadable_frames(self.clip, self.errors)
-
     @property
     def pictures_are_bad(self) -> bool:
         """Whether all that is wrong are pictures that do not decode: the files themselves are those of the manifest."""
         of_pictures = self.clip.visual_kind is VisualKind.JPEG_DIRECTORY
-        return of_pictures and {error.code for error in self.errors} == {ViolationCode.FACES_UNREADABLE}
+        return of_pictures and {finding.code for finding in self.findings} == {Code.FACES_UNREADABLE}
 
 
-def decode_faults(clip: Clip, root: Path) -> list[Violation]:
+def decode_findings(clip: Clip, root: Path) -> list[Finding]:
     """What reading all faces of a clip finds, just as packing it would; memory holds one block.
 
     Boxes of a video are not looked at: a manifest is made of the decoded video.
     """
     if clip.visual_kind is VisualKind.VIDEO_BOXES:
         return []
-    source, violations = open_faces(clip, root)
+    source, findings = open_faces(clip, root)
     if source is None:
-        return violations
-    step, errors = frames_per_block(clip.face_height, clip.face_width), list[MediaError]()
+        return findings
+    step = frames_per_block(clip.face_height, clip.face_width)
     frames = np.empty((min(step, clip.source_frames), clip.face_height, clip.face_width), np.uint8)
     for first in range(0, clip.source_frames, step):
-        errors += read_faces(source, first, frames[: clip.source_frames - first])[0]
-    return _unreadable_frames(clip, errors)
+        findings += read_faces(source, first, frames[: clip.source_frames - first])[0]
+    return joined_findings(clip, findings)
 
 
-def _unreadable_frames(clip: Clip, errors: Sequence[MediaError]) -> list[Violation]:
+def joined_findings(clip: Clip, findings: Sequence[Finding]) -> list[Finding]:
     """One finding, about the first frame that could not be read, with how many more there are."""
-    if not errors:
+    if not findings:
         return []
-    first, more = errors[0], len(errors) - 1
-    return [
-        Violation(
-            code=first.code,
-            found=f"{Path(first.where).name}: {first.found}{f' (and {more} more frames)' if more else ''}",
-            required=first.required,
-            hint=first.hint,
-            **_place(clip),
-        )
-    ]
+    first, more = findings[0], f" (and {len(findings) - 1} more frames)" if len(findings) > 1 else ""
+    frame = f"{Path(first.path or '').name}: " if clip.visual_kind is VisualKind.JPEG_DIRECTORY else ""
+    return [of_faces(clip, first.placed(found=f"{frame}{first.found}{more}"))]

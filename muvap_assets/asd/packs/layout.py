@@ -40,10 +40,13 @@ import pyarrow as pa
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.packs.columns import PACK_TABLE
-from muvap_assets.errors import FormatError, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding
 from muvap_assets.layout import CURRENT
 from muvap_assets.media.faces import FACE_CONVERSION
 from muvap_assets.publish import write_json
+from muvap_assets.readback import unreadable
 
 FORMAT = "muvap-asd-mmap"
 FORMAT_VERSION = 4
@@ -54,7 +57,6 @@ FACES_FILE, AUDIO_FILE, LABELS_FILE = "faces.npy", "audio.npy", "labels.npy"
 SHARD_FILES = (FACES_FILE, AUDIO_FILE, LABELS_FILE, JSON_FILE)
 FACES_DTYPE, AUDIO_DTYPE, LABELS_DTYPE = np.dtype("u1"), np.dtype("<i2"), np.dtype("u1")
 _ZEROS = bytes(1 << 20)
-_HINT = "Pack the corpus again."
 
 _PROMISED: Mapping[str, Any] = {
     "format": FORMAT,
@@ -117,29 +119,28 @@ def read_header(folder: Path) -> PackHeader:
     except FileNotFoundError as error:
         raise _no_pack(folder) from error
     except (OSError, ValueError, RecursionError) as error:
-        raise PackFormatError(path, _reason(error), "a JSON object") from error
+        raise damaged(path, unreadable(error, path)) from error
     if not isinstance(values, dict):
-        raise PackFormatError(path, f"a JSON {type(values).__name__}", "a JSON object")
+        raise damaged(path, f"a JSON {type(values).__name__}")
     for key, promised in _PROMISED.items():
         if key not in values or values[key] != promised:
             found = repr(values[key]) if key in values else "nothing"
-            raise PackFormatError(path, f"{key} is {found}", f"{promised!r}")
+            raise damaged(path, f"{key} is {found}", repr(promised))
     try:
         height, width = (_count(length) for length in values["face_shape"])
         counts = {key: _count(values[key]) for key in _COUNTS}
         provenance = dict(values["provenance"])
     except (KeyError, TypeError, ValueError) as error:
-        raise PackFormatError(path, f"{type(error).__name__} {error}", "face_shape, counts and provenance") from error
+        raise damaged(path, f"{type(error).__name__} {error}") from error
     return PackHeader(face_shape=(height, width), provenance=provenance, **counts)
 
 
-def _no_pack(folder: Path) -> PackFormatError:
-    current = folder / CURRENT
+def _no_pack(folder: Path) -> FormatError:
     if not folder.is_dir():
-        return PackFormatError(folder, "no such folder", "the folder of a pack", "Check the path.")
-    if current.is_dir():
-        return PackFormatError(folder, "the folder of a pack's versions", "the folder of a pack", f"Open {current}.")
-    return PackFormatError(folder / HEADER_FILE, "missing", "a JSON object")
+        return FormatError(Finding(Code.ARTIFACT_INVALID, folder, "no such folder", case="no_pack"))
+    if (folder / CURRENT).is_dir():
+        return FormatError(Finding(Code.ARTIFACT_INVALID, folder, "the folder of a pack's versions", case="no_pack"))
+    return damaged(folder / HEADER_FILE, "missing")
 
 
 def _count(value: object) -> int:
@@ -220,19 +221,19 @@ def map_index(folder: Path) -> pa.RecordBatch:
         batch = reader.get_batch(0) if reader.num_record_batches == 1 else None
         columns = list(map(str, reader.schema))
     except (OSError, ValueError, pa.ArrowException) as error:  # ValueError: a name that is not UTF-8
-        raise PackFormatError(path, _reason(error), "an Arrow IPC file") from error
+        raise damaged(path, unreadable(error, path)) from error
     if batch is None:
-        raise PackFormatError(path, f"{reader.num_record_batches} record batches", "one")
+        raise damaged(path, f"{reader.num_record_batches} record batches")
     if not batch.schema.equals(ARROW_SCHEMA):
         wrong = sorted(set(columns) ^ set(map(str, ARROW_SCHEMA)))
-        raise PackFormatError(path, f"other columns ({', '.join(wrong) or 'in another order'})", "those of version 4")
+        raise damaged(path, f"other columns ({', '.join(wrong) or 'in another order'})")
     try:
         # In full: a text whose offsets lie leads out of the map, and asking for it would end the process. 60 ms a million rows.
         batch.validate(full=True)
     except pa.ArrowException as error:
-        raise PackFormatError(path, _reason(error), "a whole record batch") from error
+        raise damaged(path, unreadable(error, path)) from error
     if nulls := [name for name in batch.schema.names if batch.column(name).null_count]:
-        raise PackFormatError(path, f"nulls in {', '.join(nulls)}", "none")
+        raise damaged(path, f"nulls in {', '.join(nulls)}")
     return batch
 
 
@@ -246,9 +247,9 @@ def read_json_index(folder: Path, shard: int) -> list[dict[str, Any]]:
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise PackFormatError(path, _reason(error), "a JSON list") from error
+        raise damaged(path, unreadable(error, path)) from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise PackFormatError(path, "something else", "a JSON list of objects")
+        raise damaged(path, "something else")
     return rows
 
 
@@ -257,32 +258,12 @@ def entry_at(batch: pa.RecordBatch, row: int) -> PackEntry:
     return PackEntry(**{name: batch.column(i)[row].as_py() for i, name in enumerate(batch.schema.names)})
 
 
-class PackFormatError(FormatError):
-    """A file of a pack is not what the format promises; :meth:`violation` gives the same finding as a record."""
-
-    def __init__(self, path: Path, found: str, required: str, hint: str = _HINT) -> None:
-        super().__init__(f"{path}: {found}; required: {required}. {hint}")
-        self.path, self.found, self.required, self.hint = path, found, required, hint
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (PackFormatError, (self.path, self.found, self.required, self.hint))
-
-    def violation(self) -> Violation:
-        """The finding, placed by the file's name within the pack."""
-        shard = self.path.parent.name if self.path.parent.name.startswith("shard-") else ""
-        return Violation(
-            code=ViolationCode.ARTIFACT_INVALID,
-            found=self.found,
-            required=self.required,
-            hint=self.hint,
-            source=f"{shard}/{self.path.name}".lstrip("/"),
-        )
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, FileNotFoundError):
-        return "missing"
-    return f"unreadable ({str(error).splitlines()[0] if str(error) else type(error).__name__})"
+def damaged(path: Path, found: str, required: str = "") -> FormatError:
+    """A file of a pack is not what the format promises of it, or of its content; it is named as it lies in the pack."""
+    case = "" if required else "array" if path.suffix == ".npy" else path.name
+    finding = Finding(Code.ARTIFACT_INVALID, path, found, case=case, required=required)
+    shard = f"{path.parent.name}/" if path.parent.name.startswith("shard-") else ""
+    return FormatError(finding.placed(source=f"{shard}{path.name}"))
 
 
 # --- checksums ------------------------------------------------------------------------------------------------------------

@@ -22,8 +22,8 @@ from muvap_assets.asd.packs.layout import (
     LABELS_DTYPE,
     LABELS_FILE,
     PackEntry,
-    PackFormatError,
     PackHeader,
+    damaged,
     entry_at,
     map_index,
     read_header,
@@ -31,6 +31,9 @@ from muvap_assets.asd.packs.layout import (
 )
 from muvap_assets.asd.packs.mapping import map_npy
 from muvap_assets.asd.timeline import FrameRate
+from muvap_assets.codes import Code
+from muvap_assets.errors import FormatError
+from muvap_assets.findings import Finding
 from muvap_assets.media.npy import NpyError, read_npy_header
 
 MAPPED_SHARDS = 8192
@@ -99,7 +102,7 @@ class PackReader:
         self._index = map_index(self.path)
         if self._index.num_rows != self.header.samples:
             found = f"{self._index.num_rows} rows"
-            raise PackFormatError(self.path / ARROW_FILE, found, f"{self.header.samples}, the samples of the header")
+            raise damaged(self.path / ARROW_FILE, found, f"{self.header.samples}, the samples of the header")
         lengths = [shard_lengths(self.path, shard, self.header.face_shape) for shard in range(self.header.shards)]
         self._check_bounds(lengths)
         # Of the path, not of the reader: a cycle would keep its maps until the garbage collector runs.
@@ -177,7 +180,7 @@ class PackReader:
         shards = self.column("shard")
         if len(shards) and not 0 <= int(shards.min()) <= int(shards.max()) < len(lengths):
             found = f"shards {shards.min()} to {shards.max()}"
-            raise PackFormatError(self.path / ARROW_FILE, found, f"0 to {len(lengths) - 1}")
+            raise damaged(self.path / ARROW_FILE, found, f"0 to {len(lengths) - 1}")
         frames = np.array([length.frames for length in lengths], np.int64)
         samples = np.array([length.audio_samples for length in lengths], np.int64)
         for offset, count, available in (
@@ -192,7 +195,7 @@ class PackReader:
                 first = self.entry(int(outside.argmax()))
                 found = f"{first.sample_id}: {offset} {getattr(first, offset)} and {count} {getattr(first, count)}"
                 required = f"a place within the {available[first.shard]} of {shard_name(first.shard)}"
-                raise PackFormatError(self.path / ARROW_FILE, found, required)
+                raise damaged(self.path / ARROW_FILE, found, required)
 
 
 def _map_shard(path: Path, shard: int) -> ShardArrays:
@@ -203,7 +206,8 @@ def _map_shard(path: Path, shard: int) -> ShardArrays:
         found = f"not what it was when the pack was opened ({error})"
         if isinstance(error, FileNotFoundError):
             found = "gone since the pack was opened: maintenance removed this version, or somebody did"
-        raise PackFormatError(folder, found, "the pack as it was opened; open `current` anew") from error
+        finding = Finding(Code.ARTIFACT_INVALID, folder, found, case="gone")
+        raise FormatError(finding.placed(source=folder.name)) from error
 
 
 def shard_lengths(path: Path, shard: int, face_shape: tuple[int, int]) -> ShardLengths:
@@ -219,18 +223,18 @@ def shard_lengths(path: Path, shard: int, face_shape: tuple[int, int]) -> ShardL
             header = read_npy_header(file)
         except (OSError, NpyError) as error:
             found = "missing" if isinstance(error, FileNotFoundError) else str(error)
-            raise PackFormatError(file, found, "a .npy array") from error
+            raise damaged(file, found) from error
         if header.dtype != dtype or len(header.shape) != dimensions or header.fortran_order:
             order = " in Fortran order" if header.fortran_order else ""
             found = f"{header.dtype} {list(header.shape)}{order}"
-            raise PackFormatError(file, found, f"{dtype} of {dimensions} dimensions in C order")
-        if fault := header.length_fault():
-            raise PackFormatError(file, fault, "a whole file")
+            raise damaged(file, found, f"{dtype} of {dimensions} dimensions in C order")
+        if length := header.wrong_length():
+            raise damaged(file, length)
         lengths[name] = header.shape
     if lengths[FACES_FILE][1:] != face_shape:
         found = f"faces of {list(lengths[FACES_FILE][1:])}"
-        raise PackFormatError(path / shard_name(shard) / FACES_FILE, found, f"{list(face_shape)}")
+        raise damaged(path / shard_name(shard) / FACES_FILE, found, str(list(face_shape)))
     if lengths[LABELS_FILE][0] != lengths[FACES_FILE][0]:
         found = f"{lengths[LABELS_FILE][0]} labels"
-        raise PackFormatError(path / shard_name(shard) / LABELS_FILE, found, f"{lengths[FACES_FILE][0]}, one a frame")
+        raise damaged(path / shard_name(shard) / LABELS_FILE, found, f"{lengths[FACES_FILE][0]}, one a frame")
     return ShardLengths(lengths[FACES_FILE][0], lengths[AUDIO_FILE][0])

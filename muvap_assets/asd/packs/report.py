@@ -16,7 +16,8 @@ import numpy.typing as npt
 from muvap_assets.asd.contract import AUDIO_RATE_HZ
 from muvap_assets.asd.levels import LoudnessTarget
 from muvap_assets.asd.packs.reader import PackReader
-from muvap_assets.errors import Severity, Violation, ViolationCode
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding, Place
 
 QUANTILES = (0.0, 0.05, 0.5, 0.95, 1.0)
 QUANTILE_NAMES = ("min", "p5", "p50", "p95", "max")
@@ -153,68 +154,41 @@ def _distribution(values: Floats) -> Distribution | None:
     return Distribution(**dict(zip(QUANTILE_NAMES, map(float, np.quantile(values, QUANTILES)), strict=True)))
 
 
-def unusual_figures(report: DatasetReport) -> list[Violation]:
+def unusual_figures(report: DatasetReport) -> list[Finding]:
     """Warnings about figures unlike those known of the corpus, or unlike any corpus."""
     known = next((KNOWN[name] for name in KNOWN if report.dataset.lower().startswith(name)), KnownFigures())
     return [
-        Violation(
-            code=ViolationCode.FIGURE_UNUSUAL,
-            source=report.dataset,
-            field=figure,
-            found=found,
-            required=required,
-            hint=hint,
-            severity=Severity.WARNING,
-        )
-        for figure, found, required, hint in (*_unlike_corpus(report, known), *_unlike_any(report))
+        Finding(Code.FIGURE_UNUSUAL, Place(report.dataset, field=figure), found, case=figure, usual=usual)
+        for figure, found, usual in (*_unlike_corpus(report, known), *_unlike_any(report))
     ]
 
 
-_Unusual = tuple[str, str, str, str]
+_Unusual = tuple[str, str, str]
 
 
 def _unlike_corpus(report: DatasetReport, known: KnownFigures) -> Iterator[_Unusual]:
     low, high = known.speaking_share
     share = report.speaking_share
     if share is not None and not low <= share <= high:
-        hint = "Look at the labels: filler, or another vocabulary, looks like this."
-        yield "speaking_share", f"{share:.1%} of the frames", f"usually {low:.0%} to {high:.0%}", hint
+        yield "speaking_share", f"{share:.1%} of the frames", f"{low:.0%} to {high:.0%}"
     frames, seconds, fps = report.length_frames, report.length_sec, report.source_fps
     low, high = known.median_frames
     if frames and not low <= frames.p50 <= high:
-        hint = "Is it the whole corpus, and cut into tracks as usual?"
-        yield "length_frames", f"a median of {frames.p50:.0f} frames", f"usually {low:.0f} to {high:.0f}", hint
+        yield "length_frames", f"a median of {frames.p50:.0f} frames", f"{low:.0f} to {high:.0f}"
     if seconds and seconds.max > known.longest_sec:
-        hint = "Are these tracks, at their own rate?"
-        yield "length_sec", f"a clip of {seconds.max:.1f} s", f"usually at most {known.longest_sec:.0f} s", hint
+        yield "length_sec", f"a clip of {seconds.max:.1f} s", f"at most {known.longest_sec:.0f} s"
     low, high = known.source_fps
     if fps and not low <= fps.min <= fps.max <= high:
-        hint = "Read the rate from the videos; a wrong one shifts labels against sound."
-        yield "source_fps", f"rates from {fps.min:g} to {fps.max:g}", f"usually {low:g} to {high:g}", hint
+        yield "source_fps", f"rates from {fps.min:g} to {fps.max:g}", f"{low:g} to {high:g}"
 
 
 def _unlike_any(report: DatasetReport) -> Iterator[_Unusual]:
     if report.off_target > MOST_OFF_TARGET:
         found = f"{report.off_target:.1%} of the recordings stay under the target level"
-        yield (
-            "gain_db",
-            found,
-            f"usually at most {MOST_OFF_TARGET:.0%}",
-            "They are faint, or peaks stand far above speech.",
-        )
+        yield "gain_db", found, f"at most {MOST_OFF_TARGET:.0%}"
     if report.recordings and report.silent_recordings / report.recordings > MOST_SILENT:
         found = f"{report.silent_recordings} of {report.recordings} recordings are silent"
-        yield (
-            "source_dbfs",
-            found,
-            f"usually at most {MOST_SILENT:.0%}",
-            "Listen to some: a wrong path looks like this.",
-        )
+        yield "source_dbfs", found, f"at most {MOST_SILENT:.0%}"
     if report.padded_ms and report.padded_ms.p95 > MOST_PADDED_MS:
         found = f"one clip in twenty is padded by {report.padded_ms.p95:.0f} ms and more"
-        yield (
-            "padded_ms",
-            found,
-            f"usually one frame, under {MOST_PADDED_MS:.0f} ms",
-            "Is the audio that of these faces?",
-        )
+        yield "padded_ms", found, f"one frame, under {MOST_PADDED_MS:.0f} ms"

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.contract import Clip, VisualKind
-from muvap_assets.asd.packs.audio_writer import Place, WrittenAudio
+from muvap_assets.asd.packs.audio_writer import ArrayPlace, WrittenAudio
 from muvap_assets.asd.packs.face_writer import BLOCK_BYTES, frames_per_block, open_faces, read_pieces
 from muvap_assets.asd.packs.layout import AUDIO_DTYPE, AUDIO_FILE, FACES_FILE, shard_name
 from muvap_assets.asd.packs.origins import (
@@ -42,7 +42,7 @@ from muvap_assets.asd.packs.origins import (
 from muvap_assets.asd.packs.plan import Placed
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.asd.video_rows import boxes_of
-from muvap_assets.errors import FormatError, MediaError
+from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.media.npy import NpyError, read_at, read_npy_header, write_at
 from muvap_assets.storage.digests import Digests
 
@@ -225,7 +225,7 @@ class TrackCopier:
         finally:
             self._buffers.put(buffer)
 
-    def copy(self, found: FoundTrack, faces: Place | None, audio: Place | None) -> CopiedTrack:
+    def copy(self, found: FoundTrack, faces: ArrayPlace | None, audio: ArrayPlace | None) -> CopiedTrack:
         """Copy what was found of one track into the preallocated arrays of its shard; ``None`` is shared, and there.
 
         Raises:
@@ -238,7 +238,7 @@ class TrackCopier:
             self._buffers.put(buffer)
 
     def _copy_faces(
-        self, found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.uint8]
+        self, found: FoundTrack, target: ArrayPlace | None, buffer: npt.NDArray[np.uint8]
     ) -> tuple[int, str] | None:
         if found.faces is None:
             return None
@@ -266,7 +266,7 @@ class TrackCopier:
             return None
 
 
-def _copy_audio(found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.uint8]) -> WrittenAudio | None:
+def _copy_audio(found: FoundTrack, target: ArrayPlace | None, buffer: npt.NDArray[np.uint8]) -> WrittenAudio | None:
     span = found.audio
     if span is None:
         return None
@@ -281,8 +281,8 @@ def _copy_audio(found: FoundTrack, target: Place | None, buffer: npt.NDArray[np.
 
 def _content_of(clip: Clip, root: Path, buffer: npt.NDArray[np.uint8]) -> str | None:
     """What a face source holds now, as packing it would find; ``None`` where it cannot be read."""
-    source, violations = open_faces(clip, root)
-    if source is None or violations:
+    source, findings = open_faces(clip, root)
+    if source is None or findings:
         return None
     digest, step = hashlib.sha256(), frames_per_block(clip.face_height, clip.face_width)
     try:
@@ -291,7 +291,7 @@ def _content_of(clip: Clip, root: Path, buffer: npt.NDArray[np.uint8]) -> str | 
             frames = buffer[: count * clip.face_height * clip.face_width]
             for piece in read_pieces(source, first, frames.reshape(count, clip.face_height, clip.face_width)):
                 digest.update(hashlib.sha256(piece).digest())
-    except MediaError:
+    except ValidationError:
         return None
     return digest.hexdigest()
 

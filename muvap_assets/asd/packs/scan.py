@@ -16,19 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.packs.layout import AUDIO_DTYPE, AUDIO_FILE, FACES_FILE, LABELS_FILE, PackEntry
+from muvap_assets.codes import Code
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.npy import read_at, read_npy_header
 
 _BLOCK_BYTES = 1 << 20
-
-
-@dataclass(frozen=True, slots=True)
-class Fault:
-    """Something about one sample's content: the check it belongs to, and what was found."""
-
-    check: str
-    sample_id: str
-    found: str
-    required: str
 
 
 @dataclass(slots=True)
@@ -38,7 +30,7 @@ class ShardScan:
     samples: int = 0
     size_bytes: int = 0
     speaking_frames: int = 0
-    faults: list[Fault] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)
 
 
 def scan_shard(folder: Path, face_bytes: int, entries: Iterator[PackEntry]) -> ShardScan:
@@ -66,39 +58,43 @@ def scan_shard(folder: Path, face_bytes: int, entries: Iterator[PackEntry]) -> S
                 _crc32(audio.blocks(entry.audio_offset * AUDIO_DTYPE.itemsize, sizes[1], buffer)),
                 _crc32(labels.blocks(entry.label_offset, sizes[2], buffer)),
             )
-            scan.faults.extend(_crc_faults(entry, found))
-            scan.faults.extend(_label_faults(entry, labels, buffer, scan))
-            scan.faults.extend(_padding_faults(entry, audio, buffer))
+            place = Place(source=folder.name, sample_id=entry.sample_id)
+            scan.findings.extend(_wrong_crcs(entry, found, place))
+            scan.findings.extend(_wrong_labels(entry, labels, buffer, scan, place))
+            scan.findings.extend(_wrong_padding(entry, audio, buffer, place))
             scan.samples, scan.size_bytes = scan.samples + 1, scan.size_bytes + sum(sizes)
     return scan
 
 
-def _crc_faults(entry: PackEntry, found: Sequence[int]) -> Iterator[Fault]:
+def _wrong_crcs(entry: PackEntry, found: Sequence[int], place: Place) -> Iterator[Finding]:
     written = (entry.faces_crc32, entry.audio_crc32, entry.labels_crc32)
     for name, crc, required in zip(("faces", "audio", "labels"), found, written, strict=True):
         if crc != required:
-            yield Fault("round_trip", entry.sample_id, f"{name} with CRC-32 {crc:08x}", f"{required:08x}, as written")
+            written_crc = f"{required:08x}, as written"
+            yield Finding(Code.DIGEST_MISMATCH, place, f"{name} with CRC-32 {crc:08x}", required=written_crc)
 
 
-def _label_faults(entry: PackEntry, labels: _Array, buffer: npt.NDArray[np.uint8], scan: ShardScan) -> Iterator[Fault]:
+def _wrong_labels(
+    entry: PackEntry, labels: _Array, buffer: npt.NDArray[np.uint8], scan: ShardScan, place: Place
+) -> Iterator[Finding]:
     speaking = other = 0
     for block in labels.blocks(entry.label_offset, entry.source_frames, buffer):
         speaking += int(np.count_nonzero(block == 1))
         other += int(np.count_nonzero(block > 1))
     scan.speaking_frames += speaking
     if other:
-        yield Fault("labels_binary", entry.sample_id, f"{other} labels above 1", "0 or 1 for each frame")
-    elif entry.speaking_ratio != speaking / entry.source_frames:
-        found = f"speaking_ratio {entry.speaking_ratio}"
-        yield Fault("labels_binary", entry.sample_id, found, f"{speaking / entry.source_frames}, as its labels give")
+        yield Finding(Code.LABELS_INVALID, place, f"{other} labels above 1", case="packed")
+    elif entry.speaking_ratio != (share := speaking / entry.source_frames):
+        found = f"speaking_ratio {entry.speaking_ratio}, of labels that give {share}"
+        yield Finding(Code.LABELS_INVALID, place, found, case="packed")
 
 
-def _padding_faults(entry: PackEntry, audio: _Array, buffer: npt.NDArray[np.uint8]) -> Iterator[Fault]:
+def _wrong_padding(entry: PackEntry, audio: _Array, buffer: npt.NDArray[np.uint8], place: Place) -> Iterator[Finding]:
     end = (entry.audio_offset + entry.audio_samples) * AUDIO_DTYPE.itemsize
     size = min(max(entry.padded_samples, 0), entry.audio_samples) * AUDIO_DTYPE.itemsize
     if any(block.any() for block in audio.blocks(end - size, size, buffer)):
         required = f"silence in its last {entry.padded_samples} samples, past the recording's end"
-        yield Fault("audio_spans_faces", entry.sample_id, "sound in the padding", required)
+        yield Finding(Code.COUNT_MISMATCH, place, "sound in the padding", required=required)
 
 
 def _crc32(blocks: Iterator[npt.NDArray[np.uint8]]) -> int:

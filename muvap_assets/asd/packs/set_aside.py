@@ -17,43 +17,43 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from muvap_assets.asd.contract import Clip
-from muvap_assets.asd.manifest_files import VIOLATIONS_FILE
+from muvap_assets.asd.manifest_files import FINDINGS_FILE
 from muvap_assets.asd.packs.arrays import create_arrays
 from muvap_assets.asd.packs.audio_writer import WrittenAudio
-from muvap_assets.asd.packs.layout import AUDIO_DTYPE, AUDIO_FILE, FACES_FILE, PackFormatError, shard_name
+from muvap_assets.asd.packs.layout import AUDIO_DTYPE, AUDIO_FILE, FACES_FILE, damaged, shard_name
 from muvap_assets.asd.packs.plan import Placed, ShardPlan
 from muvap_assets.asd.packs.reuse import FoundTrack, Span, TrackCopier
-from muvap_assets.errors import Violation
+from muvap_assets.findings import Finding
 from muvap_assets.media.npy import read_npy_header
-from muvap_assets.publish import read_violations, write_violations
-from muvap_assets.readback import STUMBLES, reason_of
+from muvap_assets.publish import read_findings, write_findings
+from muvap_assets.readback import STUMBLES, unreadable
 
 
-def write_set_aside(folder: Path, violations: Iterable[Violation]) -> None:
+def write_set_aside(folder: Path, findings: Iterable[Finding]) -> None:
     """List the tracks that the pack in ``folder`` leaves out; the mirror of :func:`read_set_aside`."""
-    write_violations(folder / VIOLATIONS_FILE, violations)
+    write_findings(folder / FINDINGS_FILE, findings)
 
 
-def read_set_aside(folder: Path) -> tuple[Violation, ...]:
+def read_set_aside(folder: Path) -> tuple[Finding, ...]:
     """What is wrong with each track that the pack in ``folder`` leaves out; nothing where it holds all of its manifest.
 
     Raises:
         FormatError: the list is damaged.
     """
-    path = folder / VIOLATIONS_FILE
+    path = folder / FINDINGS_FILE
     if not path.is_file():  # opening a pipe would wait for ever
         if path.exists():
-            raise PackFormatError(path, "not a regular file", "one finding a line")
+            raise damaged(path, "not a regular file")
         return ()
     try:
-        return tuple(read_violations(path))
+        return tuple(read_findings(path))
     except STUMBLES as error:
-        raise PackFormatError(path, f"unreadable ({reason_of(error)})", "one finding a line") from error
+        raise damaged(path, unreadable(error, path)) from error
 
 
-def without_set_aside(clips: Sequence[Clip], violations: Iterable[Violation]) -> list[Clip]:
-    """The clips of a manifest that are in the pack which lists ``violations``, in their order."""
-    left_out = {violation.sample_id for violation in violations}
+def without_set_aside(clips: Sequence[Clip], findings: Iterable[Finding]) -> list[Clip]:
+    """The clips of a manifest that are in the pack which lists ``findings``, in their order."""
+    left_out = {finding.sample_id for finding in findings}
     return [clip for clip in clips if clip.sample_id not in left_out]
 
 

@@ -21,14 +21,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip
-from muvap_assets.asd.manifest_files import VIOLATIONS_FILE
+from muvap_assets.asd.manifest_files import FINDINGS_FILE
 from muvap_assets.asd.packs.layout import (
     ARROW_FILE,
     HEADER_FILE,
     JSON_FILE,
     SHARD_FILES,
     PackEntry,
-    PackFormatError,
     PackHeader,
     entry_at,
     map_index,
@@ -40,7 +39,9 @@ from muvap_assets.asd.packs.reader import ShardLengths, shard_lengths
 from muvap_assets.asd.packs.scan import ShardScan, scan_shard
 from muvap_assets.asd.packs.set_aside import read_set_aside, without_set_aside
 from muvap_assets.asd.timeline import FrameRate
-from muvap_assets.errors import ConfigError, Severity, Violation, ViolationCode
+from muvap_assets.codes import Code, Severity
+from muvap_assets.errors import ConfigError, FormatError
+from muvap_assets.findings import Finding, Place
 from muvap_assets.media.npy import NpyError
 from muvap_assets.publish import CheckOutcome, not_run
 from muvap_assets.threads import thread_pool
@@ -49,14 +50,14 @@ PACK_CHECKS = (
     *("shapes", "offsets_contiguous", "labels_binary", "audio_spans_faces", "levels_finite", "round_trip"),
     "rejected_tracks",
 )
-_CONTENT_CHECKS = ("labels_binary", "audio_spans_faces", "round_trip")
-_CODES = {
-    "shapes": ViolationCode.ARTIFACT_INVALID,
-    "offsets_contiguous": ViolationCode.OFFSET_MISMATCH,
-    "labels_binary": ViolationCode.LABELS_INVALID,
-    "audio_spans_faces": ViolationCode.COUNT_MISMATCH,
-    "levels_finite": ViolationCode.LEVEL_INVALID,
-    "round_trip": ViolationCode.DIGEST_MISMATCH,
+_CONTENT_CODES = (Code.LABELS_INVALID, Code.COUNT_MISMATCH, Code.DIGEST_MISMATCH)
+_CHECKS = {
+    Code.ARTIFACT_INVALID: "shapes",
+    Code.OFFSET_MISMATCH: "offsets_contiguous",
+    Code.LABELS_INVALID: "labels_binary",
+    Code.COUNT_MISMATCH: "audio_spans_faces",
+    Code.LEVEL_INVALID: "levels_finite",
+    Code.DIGEST_MISMATCH: "round_trip",
 }
 _SHOWN = 100
 
@@ -75,8 +76,8 @@ def verify_pack(folder: Path, clips: Sequence[Clip] | None = None) -> list[Check
     findings = _Findings()
     try:
         pack = _open(folder)
-    except PackFormatError as error:
-        findings.add_record("shapes", error.violation())
+    except FormatError as error:
+        findings.add(error.finding)
         reason = "the pack cannot be opened"
         return [findings.outcome("shapes"), *(not_run(name, reason) for name in PACK_CHECKS if name != "shapes")]
     _check_shapes(pack, clips, findings)
@@ -89,16 +90,16 @@ def verify_pack(folder: Path, clips: Sequence[Clip] | None = None) -> list[Check
         _check_manifest(pack, without_set_aside(clips, pack.set_aside), findings)
     content = _check_content(pack, usable, findings)
     numbers = _numbers(pack, content)
-    return [*(findings.outcome(name, **numbers[name]) for name in _CODES), _rejected_tracks(pack.set_aside)]
+    return [*(findings.outcome(name, **numbers[name]) for name in _CHECKS.values()), _rejected_tracks(pack.set_aside)]
 
 
-def _rejected_tracks(set_aside: Sequence[Violation]) -> CheckOutcome:
+def _rejected_tracks(set_aside: Sequence[Finding]) -> CheckOutcome:
     return CheckOutcome(
         name="rejected_tracks",
         passed=not set_aside,
         severity=Severity.WARNING,
         numbers={"rejected": len(set_aside)},
-        violations=tuple(set_aside),
+        findings=tuple(set_aside),
     )
 
 
@@ -106,28 +107,15 @@ class _Findings:
     """The findings of each check: all counted, the first ones kept."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, list[Violation]] = {name: [] for name in _CODES}
+        self._kept: dict[str, list[Finding]] = {name: [] for name in _CHECKS.values()}
         self._count: Counter[str] = Counter()
 
-    def add(
-        self, check: str, found: str, required: str, *, sample_id: str | None = None, source: str | None = None
-    ) -> None:
-        self.add_record(
-            check,
-            Violation(
-                code=_CODES[check],
-                found=found,
-                required=required,
-                hint="Pack the corpus again.",
-                sample_id=sample_id,
-                source=source,
-            ),
-        )
-
-    def add_record(self, check: str, violation: Violation) -> None:
+    def add(self, finding: Finding, check: str = "") -> None:
+        """Take one in, of the check that its code is of where none is named."""
+        check = check or _CHECKS[finding.code]
         self._count[check] += 1
         if len(self._kept[check]) < _SHOWN:
-            self._kept[check].append(violation)
+            self._kept[check].append(finding)
 
     def outcome(self, check: str, **numbers: int | float | str) -> CheckOutcome:
         return CheckOutcome.of(check, self._kept[check], findings=self._count[check], **numbers)
@@ -143,14 +131,14 @@ class _Pack:
     folder: Path
     header: PackHeader
     index: pa.RecordBatch
-    lengths: tuple[ShardLengths | PackFormatError, ...]
-    set_aside: tuple[Violation, ...]
+    lengths: tuple[ShardLengths | FormatError, ...]
+    set_aside: tuple[Finding, ...]
 
     def column(self, name: str) -> npt.NDArray[Any]:
         return np.asarray(self.index.column(name).to_numpy(zero_copy_only=False))
 
-    def sample_id(self, row: int) -> str:
-        return str(self.index.column("sample_id")[row].as_py())
+    def place(self, row: int, source: str | None = None) -> Place:
+        return Place(source, sample_id=str(self.index.column("sample_id")[row].as_py()))
 
     def entry(self, row: int) -> PackEntry:
         return entry_at(self.index, row)
@@ -161,11 +149,11 @@ class _Pack:
 
 def _open(folder: Path) -> _Pack:
     header, index = read_header(folder), map_index(folder)
-    lengths: list[ShardLengths | PackFormatError] = []
+    lengths: list[ShardLengths | FormatError] = []
     for shard in range(min(header.shards, index.num_rows)):
         try:
             lengths.append(shard_lengths(folder, shard, header.face_shape))
-        except PackFormatError as error:
+        except FormatError as error:
             lengths.append(error)
     return _Pack(folder, header, index, tuple(lengths), read_set_aside(folder))
 
@@ -173,8 +161,8 @@ def _open(folder: Path) -> _Pack:
 def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings) -> None:
     """Header, index, folders, array headers and the manifest agree about how much there is."""
     for lengths in pack.lengths:
-        if isinstance(lengths, PackFormatError):
-            findings.add_record("shapes", lengths.violation())
+        if isinstance(lengths, FormatError):
+            findings.add(lengths.finding)
     counted = {
         "shards": len(pack.lengths),
         "samples": pack.index.num_rows,
@@ -183,29 +171,33 @@ def _check_shapes(pack: _Pack, clips: Sequence[Clip] | None, findings: _Findings
     }
     for key, count in counted.items():
         if (promised := getattr(pack.header, key)) != count:
-            findings.add("shapes", f"{key} {promised}", f"{count}, as the index has", source=HEADER_FILE)
+            required = f"{count}, as the index has"
+            findings.add(Finding(Code.ARTIFACT_INVALID, HEADER_FILE, f"{key} {promised}", required=required))
     shards = [shard_name(shard) for shard in range(len(pack.lengths))]
     expected = {HEADER_FILE, ARROW_FILE, *shards, *(f"{shard}/{name}" for shard in shards for name in SHARD_FILES)}
-    expected |= {VIOLATIONS_FILE} if pack.set_aside else set()
+    expected |= {FINDINGS_FILE} if pack.set_aside else set()
     present = {path.relative_to(pack.folder).as_posix() for path in pack.folder.rglob("*")}
     for name in sorted(present - expected):
-        findings.add("shapes", "a file that is no part of the pack", "nothing else in its folder", source=name)
+        findings.add(Finding(Code.ARTIFACT_INVALID, name, "a file that is no part of the pack", case="stray"))
     ids = Counter(pack.index.column("sample_id").to_pylist())
     for sample_id in (sample_id for sample_id, count in ids.items() if count > 1):
-        findings.add("shapes", f"{ids[sample_id]} samples of this id", "one", sample_id=sample_id, source=ARROW_FILE)
+        place = Place(ARROW_FILE, sample_id=sample_id)
+        findings.add(Finding(Code.ARTIFACT_INVALID, place, f"{ids[sample_id]} samples of this id", case="ids"))
     if clips is not None and len(clips) != pack.index.num_rows + len(pack.set_aside):
         aside = f" and {len(pack.set_aside)} set aside" if pack.set_aside else ""
-        findings.add("shapes", f"{pack.index.num_rows} samples{aside}", f"{len(clips)}, the clips of the manifest")
+        found, required = f"{pack.index.num_rows} samples{aside}", f"{len(clips)}, the clips of the manifest"
+        findings.add(Finding(Code.ARTIFACT_INVALID, None, found, required=required))
 
 
 def _check_set_aside(pack: _Pack, findings: _Findings) -> None:
     """As many tracks are listed as the header counts, and none of them is a sample."""
-    listed = {str(violation.sample_id) for violation in pack.set_aside}
+    listed = {str(finding.sample_id) for finding in pack.set_aside}
     if (promised := pack.header.provenance.get("rejected", 0)) != len(pack.set_aside):
-        found = f"{len(pack.set_aside)} tracks set aside"
-        findings.add("shapes", found, f"{promised}, as {HEADER_FILE} has", source=VIOLATIONS_FILE)
+        found, required = f"{len(pack.set_aside)} tracks set aside", f"{promised}, as {HEADER_FILE} has"
+        findings.add(Finding(Code.ARTIFACT_INVALID, FINDINGS_FILE, found, required=required))
     for sample_id in sorted(listed & set(pack.index.column("sample_id").to_pylist())):
-        findings.add("shapes", "set aside", "no sample of this id", sample_id=sample_id, source=VIOLATIONS_FILE)
+        place = Place(FINDINGS_FILE, sample_id=sample_id)
+        findings.add(Finding(Code.ARTIFACT_INVALID, place, "set aside, and a sample", case="ids"))
 
 
 def _check_offsets(pack: _Pack, findings: _Findings) -> npt.NDArray[np.bool_]:
@@ -213,13 +205,11 @@ def _check_offsets(pack: _Pack, findings: _Findings) -> npt.NDArray[np.bool_]:
     shards = pack.column("shard")
     usable = np.zeros(len(shards), bool)
     if (np.diff(shards) < 0).any():
-        findings.add(
-            "offsets_contiguous", "shards out of order", "each row's shard at or after the last", source=ARROW_FILE
-        )
+        findings.add(Finding(Code.OFFSET_MISMATCH, ARROW_FILE, "shards out of order", case="shards"))
     for row in map(int, np.flatnonzero((shards < 0) | (shards >= len(pack.lengths)))):
-        findings.add("offsets_contiguous", f"shard {shards[row]}", "a shard of the pack", sample_id=pack.sample_id(row))
+        findings.add(Finding(Code.OFFSET_MISMATCH, pack.place(row), f"shard {shards[row]}", case="shards"))
     for shard, lengths in enumerate(pack.lengths):
-        if isinstance(lengths, PackFormatError):
+        if isinstance(lengths, FormatError):
             continue
         rows = pack.rows_of(shard)
         within = np.ones(len(rows), bool)
@@ -232,13 +222,11 @@ def _check_offsets(pack: _Pack, findings: _Findings) -> npt.NDArray[np.bool_]:
             within &= (starts >= 0) & (counts > 0) & (counts <= available - starts)
             required = np.cumsum(counts) - counts
             for i in np.flatnonzero(starts != required):
-                found, sample_id = f"{offset} {starts[i]}", pack.sample_id(int(rows[i]))
-                findings.add(
-                    "offsets_contiguous", found, str(required[i]), sample_id=sample_id, source=shard_name(shard)
-                )
+                place, found = pack.place(int(rows[i]), shard_name(shard)), f"{offset} {starts[i]}"
+                findings.add(Finding(Code.OFFSET_MISMATCH, place, found, required=required[i]))
             if counts.sum() != available:
-                found = f"{count} add up to {counts.sum()}"
-                findings.add("offsets_contiguous", found, f"{available}, the array's length", source=shard_name(shard))
+                found, length = f"{count} add up to {counts.sum()}", f"{available}, the array's length"
+                findings.add(Finding(Code.OFFSET_MISMATCH, shard_name(shard), found, required=length))
         usable[rows] = within
     return usable
 
@@ -253,10 +241,10 @@ def _check_audio_spans(pack: _Pack, findings: _Findings) -> None:
         required = round(int(frames[row]) * factor) if factor else None
         if required != audio[row]:
             found, wanted = f"{audio[row]} audio samples", f"{required} for {frames[row]} frames at {rate} fps"
-            findings.add("audio_spans_faces", found, wanted, sample_id=pack.sample_id(row))
+            findings.add(Finding(Code.COUNT_MISMATCH, pack.place(row), found, required=wanted))
         if not 0 <= padded[row] <= audio[row]:
-            found = f"padded_samples {padded[row]}"
-            findings.add("audio_spans_faces", found, f"0 to {audio[row]}", sample_id=pack.sample_id(row))
+            found, wanted = f"padded_samples {padded[row]}", f"0 to {audio[row]}"
+            findings.add(Finding(Code.COUNT_MISMATCH, pack.place(row), found, required=wanted))
 
 
 def _samples_a_frame(rate: str) -> Fraction | None:
@@ -274,16 +262,15 @@ def _check_levels(pack: _Pack, findings: _Findings) -> None:
         possible = (rms >= 0) & (peak >= 0) & (rms <= peak * (1 + 1e-6) + 1e-12)
     for row in map(int, np.flatnonzero(~(finite & possible))):
         found = f"mean {mean[row]}, RMS {rms[row]}, peak {peak[row]}"
-        findings.add("levels_finite", found, "finite levels, 0 <= RMS <= peak", sample_id=pack.sample_id(row))
+        findings.add(Finding(Code.LEVEL_INVALID, pack.place(row), found))
     levels_of: dict[str, tuple[float, float, float]] = {}
     for row, recording in enumerate(pack.index.column("recording_id").to_pylist()):
         levels = (float(mean[row]), float(rms[row]), float(peak[row]))
         if levels_of.setdefault(recording, levels) != levels and all(map(math.isfinite, levels)):
-            found, required = (
-                f"levels {levels}",
-                f"{levels_of[recording]}, as other clips of recording {recording} have",
+            found, others = f"levels {levels}", levels_of[recording]
+            findings.add(
+                Finding(Code.LEVEL_INVALID, pack.place(row), found, case="clips", levels=others, recording=recording)
             )
-            findings.add("levels_finite", found, required, sample_id=pack.sample_id(row))
 
 
 def _check_json(pack: _Pack, findings: _Findings) -> None:
@@ -292,25 +279,20 @@ def _check_json(pack: _Pack, findings: _Findings) -> None:
         source = f"{shard_name(shard)}/{JSON_FILE}"
         try:
             rows = read_json_index(pack.folder, shard)
-        except PackFormatError as error:
-            findings.add_record("round_trip", error.violation())
+        except FormatError as error:
+            findings.add(error.finding, "round_trip")
             continue
         required = pack.index.take(pa.array(pack.rows_of(shard))).to_pylist()
         if len(rows) != len(required):
-            findings.add("round_trip", f"{len(rows)} samples", f"{len(required)}, as {ARROW_FILE} has", source=source)
+            found, wanted = f"{len(rows)} samples", f"{len(required)}, as {ARROW_FILE} has"
+            findings.add(Finding(Code.DIGEST_MISMATCH, source, found, required=wanted))
             continue
-        for row, wanted in zip(rows, required, strict=True):
-            del wanted["shard"]
-            if row != wanted:
-                keys = sorted(key for key in {*row, *wanted} if row.get(key, _ABSENT) != wanted.get(key, _ABSENT))
-                sample_id = wanted["sample_id"]
-                findings.add(
-                    "round_trip",
-                    f"other {', '.join(keys)}",
-                    f"those of {ARROW_FILE}",
-                    sample_id=sample_id,
-                    source=source,
-                )
+        for row, entry in zip(rows, required, strict=True):
+            del entry["shard"]
+            if row != entry:
+                keys = sorted(key for key in {*row, *entry} if row.get(key, _ABSENT) != entry.get(key, _ABSENT))
+                place = Place(source, sample_id=entry["sample_id"])
+                findings.add(Finding(Code.DIGEST_MISMATCH, place, f"other {', '.join(keys)}", case="index.json"))
 
 
 _ABSENT = object()
@@ -335,7 +317,8 @@ def _check_manifest(pack: _Pack, clips: Sequence[Clip], findings: _Findings) -> 
         for clip, value in zip(clips, pack.index.column(name).to_pylist(), strict=False):
             if value != of_clip(clip):
                 found, required = f"{name} {value!r}", f"{of_clip(clip)!r}, as the manifest has"
-                findings.add("round_trip", found, required, sample_id=clip.sample_id, source=ARROW_FILE)
+                place = Place(ARROW_FILE, sample_id=clip.sample_id)
+                findings.add(Finding(Code.DIGEST_MISMATCH, place, found, required=required))
 
 
 def _check_content(pack: _Pack, usable: npt.NDArray[np.bool_], findings: _Findings) -> ShardScan:
@@ -343,7 +326,7 @@ def _check_content(pack: _Pack, usable: npt.NDArray[np.bool_], findings: _Findin
     total = ShardScan()
 
     def scan(shard: int) -> ShardScan | str:
-        if isinstance(pack.lengths[shard], PackFormatError):
+        if isinstance(pack.lengths[shard], FormatError):
             return "its arrays are damaged"
         rows = pack.rows_of(shard)
         try:
@@ -356,16 +339,14 @@ def _check_content(pack: _Pack, usable: npt.NDArray[np.bool_], findings: _Findin
     with thread_pool(os.cpu_count(), "verify") as pool:
         for shard, result in enumerate(pool.map(scan, range(len(pack.lengths)))):
             if isinstance(result, str):
-                for check in _CONTENT_CHECKS:
-                    findings.add(check, f"not read back: {result}", "every sample read back", source=shard_name(shard))
+                for code in _CONTENT_CODES:
+                    findings.add(Finding(code, shard_name(shard), f"not read back: {result}", case="unread"))
                 continue
             total.samples += result.samples
             total.size_bytes += result.size_bytes
             total.speaking_frames += result.speaking_frames
-            for fault in result.faults:
-                findings.add(
-                    fault.check, fault.found, fault.required, sample_id=fault.sample_id, source=shard_name(shard)
-                )
+            for finding in result.findings:
+                findings.add(finding)
     return total
 
 

@@ -17,17 +17,19 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.asd.contract import FACE_SIZE, Clip, VisualKind
-from muvap_assets.asd.packs.audio_writer import Place
+from muvap_assets.asd.packs.audio_writer import ArrayPlace
+from muvap_assets.asd.packs.face_writer import of_faces, wrong_shape
 from muvap_assets.asd.packs.origins import boxes_content, faces_origin, files_state
 from muvap_assets.asd.packs.plan import Placed
-from muvap_assets.asd.video_rows import boxes_of, track_faults
-from muvap_assets.errors import MediaError, Violation, ViolationCode
+from muvap_assets.asd.video_rows import boxes_of, wrong_boxes
+from muvap_assets.codes import Code
+from muvap_assets.errors import ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.npy import write_at
 from muvap_assets.media.video import VideoFrame
@@ -50,7 +52,7 @@ class WrittenVideo:
 
     clips: tuple[Placed, ...]
     faces: tuple[WrittenFaces, ...]
-    violations: tuple[Violation, ...]
+    findings: tuple[Finding, ...]
 
 
 def group_by_video(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
@@ -63,7 +65,7 @@ def group_by_video(samples: Iterable[Placed]) -> list[tuple[Placed, ...]]:
     return sorted(ordered, key=lambda group: -max(_stop(placed.clip) for placed in group))
 
 
-def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Path) -> WrittenVideo:
+def write_video(clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace], root: Path) -> WrittenVideo:
     """Decode one video as far as its last clip needs and write every clip's faces.
 
     Args:
@@ -78,22 +80,22 @@ def write_video(clips: tuple[Placed, ...], places: Mapping[int, Place], root: Pa
     listed = sorted({boxes_of(placed.clip).boxes_path for placed in clips})
     before = files_state([path, *(root / name for name in listed)])
     listings = {name: read_face_boxes(root / name) for name in listed}
-    violations = [violation for placed in clips for violation in _shape_faults(placed.clip, listings)]
-    if violations:
-        return WrittenVideo(clips, (), tuple(violations))
+    findings = [finding for placed in clips for finding in _unusable(placed.clip, listings)]
+    if findings:
+        return WrittenVideo(clips, (), tuple(findings))
     try:
         with ExitStack() as stack:
             tracks = _open_tracks(clips, places, listings, stack)
-            violations = _scatter(tracks, path, listings)
-    except MediaError as error:
-        return WrittenVideo(clips, (), tuple(error.violation(**_place(placed.clip)) for placed in clips))
-    origins = {} if violations else _origins(clips, path, root, before)
+            findings = _scatter(tracks, path, listings)
+    except ValidationError as error:
+        return WrittenVideo(clips, (), tuple(of_faces(placed.clip, error.finding) for placed in clips))
+    origins = {} if findings else _origins(clips, path, root, before)
     faces = tuple(
         WrittenFaces(track.placed, track.crc32, origins.get(track.placed.position, ""))
         for track in tracks
         if track.complete
     )
-    return WrittenVideo(clips, faces, tuple(violations))
+    return WrittenVideo(clips, faces, tuple(findings))
 
 
 def _origins(clips: tuple[Placed, ...], path: Path, root: Path, before: str | None) -> dict[int, str]:
@@ -115,21 +117,21 @@ def _origins(clips: tuple[Placed, ...], path: Path, root: Path, before: str | No
     }
 
 
-def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing]) -> list[Violation]:
+def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing]) -> list[Finding]:
     """Hand each frame to the tracks it is part of; returns what kept a track from being complete."""
     waiting, active = deque(tracks), list[_Track]()
     stop = max(track.stop for track in tracks)
-    decoded, violations = 0, list[Violation]()
+    decoded, findings = 0, list[Finding]()
     with open_video(path) as source:
         for frame in source.frames():
             if decoded == 0:
                 width, height = frame.size
-                violations = [
-                    fault
+                findings = [
+                    finding
                     for track in tracks
-                    for fault in _placed_faults(track.placed.clip, listings[track.boxes_path], width, height)
+                    for finding in wrong_boxes(track.placed.clip, listings[track.boxes_path], width, height)
                 ]
-            if violations or frame.index >= stop:
+            if findings or frame.index >= stop:
                 break
             decoded = frame.index + 1
             while waiting and waiting[0].first <= frame.index:
@@ -137,8 +139,14 @@ def _scatter(tracks: list[_Track], path: Path, listings: Mapping[str, BoxListing
             _write_frame(active, frame)
             active = [track for track in active if track.stop > decoded]
         stopped = source.stopped
-    missing = [track for track in tracks if not track.complete]
-    return violations or [_frames_missing(track.placed.clip, decoded, stopped) for track in missing]
+    if findings:
+        return findings
+    found = f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}, the clip needs"
+    return [
+        of_faces(track.placed.clip, Finding(Code.LABEL_COUNT_MISMATCH, path, f"{found} {track.stop}", case="packed"))
+        for track in tracks
+        if not track.complete
+    ]
 
 
 def _write_frame(active: Iterable[_Track], frame: VideoFrame) -> None:
@@ -187,7 +195,7 @@ class _Track:
 
 
 def _open_tracks(
-    clips: tuple[Placed, ...], places: Mapping[int, Place], listings: Mapping[str, BoxListing], stack: ExitStack
+    clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace], listings: Mapping[str, BoxListing], stack: ExitStack
 ) -> list[_Track]:
     descriptors: dict[int, int] = {}
     tracks = []
@@ -205,36 +213,10 @@ def _stop(clip: Clip) -> int:
     return boxes_of(clip).first_frame + clip.source_frames
 
 
-# --- findings ---------------------------------------------------------------------------------------------------------
-
-
-def _shape_faults(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Violation]:
-    if (clip.face_height, clip.face_width) != (FACE_SIZE, FACE_SIZE):
-        yield Violation(
-            code=ViolationCode.FACE_SHAPE_MISMATCH,
-            found=f"faces of {clip.face_height}x{clip.face_width}",
-            required=f"{FACE_SIZE}x{FACE_SIZE}, which is what boxes of a video become",
-            hint="Validate the corpus again.",
-            **_place(clip),
-        )
-    for error in listings[boxes_of(clip).boxes_path].errors:
-        yield error.violation(**_place(clip))
-
-
-def _placed_faults(clip: Clip, listing: BoxListing, width: int, height: int) -> Iterator[Violation]:
-    for fault in track_faults(clip, listing, width, height):
-        yield Violation(code=fault.code, found=fault.found, required=fault.required, hint=fault.hint, **_place(clip))
-
-
-def _frames_missing(clip: Clip, decoded: int, stopped: str) -> Violation:
-    return Violation(
-        code=ViolationCode.LABEL_COUNT_MISMATCH,
-        found=f"{decoded} frames decode{f' (decoding stopped: {stopped})' if stopped else ''}",
-        required=f"{_stop(clip)}, up to the clip's last face",
-        hint="The video changed since the manifest was validated: validate the corpus again.",
-        **_place(clip),
-    )
-
-
-def _place(clip: Clip) -> dict[str, Any]:
-    return {"row": clip.row, "sample_id": clip.sample_id, "field": "visual_path"}
+def _unusable(clip: Clip, listings: Mapping[str, BoxListing]) -> Iterator[Finding]:
+    """What can be known to be wrong with a clip before its video is opened."""
+    if (shape := (clip.face_height, clip.face_width)) != (FACE_SIZE, FACE_SIZE):
+        yield wrong_shape(clip.place("visual_path"), shape, (FACE_SIZE, FACE_SIZE), "resized")
+    boxes_path = boxes_of(clip).boxes_path
+    for finding in listings[boxes_path].findings:
+        yield finding.of_file(boxes_path, row=clip.row, sample_id=clip.sample_id, field="boxes_path")

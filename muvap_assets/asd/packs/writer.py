@@ -19,10 +19,10 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from muvap_assets.asd.contract import Clip, VisualKind, no_clip_fault
+from muvap_assets.asd.contract import Clip, VisualKind
 from muvap_assets.asd.packs.arrays import ShardFiles, create_arrays
 from muvap_assets.asd.packs.audio_writer import (
-    Place,
+    ArrayPlace,
     WrittenAudio,
     WrittenRecording,
     group_by_recording,
@@ -34,8 +34,9 @@ from muvap_assets.asd.packs.face_writer import (
     FaceSource,
     WrittenBlock,
     blocks_of,
+    joined_findings,
     open_faces,
-    shape_mismatch,
+    wrong_shape,
 )
 from muvap_assets.asd.packs.layout import (
     ARTIFACT,
@@ -54,8 +55,10 @@ from muvap_assets.asd.packs.set_aside import WrittenShards, remove_tracks, write
 from muvap_assets.asd.packs.video_writer import WrittenVideo, group_by_video, write_video
 from muvap_assets.asd.policy import SHARD_BYTES
 from muvap_assets.asd.timeline import model_frame_count
+from muvap_assets.codes import Code
 from muvap_assets.disk import require_space
-from muvap_assets.errors import ConfigError, ValidationError, Violation, ViolationCode
+from muvap_assets.errors import ConfigError, ValidationError
+from muvap_assets.findings import Finding
 from muvap_assets.media.faces import load_decoder
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
@@ -124,8 +127,8 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     work = _Work(folder, shards, face_shape, root, workers, reuse or Reuse(), progress)
     content = _write_content(work)
     bad = content.bad_pictures
-    if not quarantine or content.violations or len(bad) == len(clips):
-        _raise_if_any([*content.violations, *bad.values()])
+    if not quarantine or content.findings or len(bad) == len(clips):
+        _raise_if_any([*content.findings, *bad.values()])
     if bad:
         written = WrittenShards(folder, shards, face_shape, content.faces_crc32, content.audio)
         shards = remove_tracks(written, frozenset(bad), TrackCopier(Reuse(), root, face_shape, workers=1))
@@ -150,49 +153,40 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     return header
 
 
-def _raise_if_any(violations: Sequence[Violation]) -> None:
-    if violations:
-        raise ValidationError("packed shards", sorted(violations, key=lambda violation: violation.row or 0))
+def _raise_if_any(findings: Sequence[Finding]) -> None:
+    if findings:
+        raise ValidationError(sorted(findings, key=lambda finding: finding.row or 0), "packed shards")
 
 
-def _unpackable(clips: Sequence[Clip], loudness: Mapping[str, Levels]) -> list[Violation]:
+def _unpackable(clips: Sequence[Clip], loudness: Mapping[str, Levels]) -> list[Finding]:
     """What can be known to be wrong before any media is opened."""
     if not clips:
-        return [no_clip_fault()]
-    violations = []
+        return [Finding(Code.MANIFEST_EMPTY, None, "no clip")]
+    findings = []
     usual_shape = Counter((clip.face_height, clip.face_width) for clip in clips).most_common(1)[0][0]
     occurrences = Counter(clip.sample_id for clip in clips)
     for clip in clips:
-        if (clip.face_height, clip.face_width) != usual_shape:
-            violations.append(shape_mismatch(clip, (clip.face_height, clip.face_width), usual_shape))
+        if (shape := (clip.face_height, clip.face_width)) != usual_shape:
+            findings.append(wrong_shape(clip.place("visual_path"), shape, usual_shape))
         if occurrences[clip.sample_id] > 1:
-            found, required = f"{occurrences[clip.sample_id]} clips of this id", "one"
-            violations.append(_finding(clip, ViolationCode.SAMPLE_ID_DUPLICATE, found, required, "Rename all but one."))
+            found = f"{occurrences[clip.sample_id]} clips of this id"
+            findings.append(Finding(Code.SAMPLE_ID_DUPLICATE, clip.place(), found, case="stored"))
         if not clip.source_frames or clip.labels.dtype != LABELS_DTYPE or clip.labels.ndim != 1:
             found = f"labels of dtype {clip.labels.dtype} and shape {list(clip.labels.shape)}"
-            required = "uint8 [source_frames], at least one"
-            violations.append(
-                _finding(clip, ViolationCode.LABELS_INVALID, found, required, "Validate the corpus again.")
-            )
-        if fault := _level_fault(clip, loudness):
-            hint = "Measure the recordings of this manifest again."
-            violations.append(
-                _finding(clip, ViolationCode.LEVEL_INVALID, fault, "finite levels of its recording", hint)
-            )
-    return violations
+            findings.append(Finding(Code.LABELS_INVALID, clip.place(), found, case="packed"))
+        if found := _wrong_level(clip, loudness):
+            findings.append(Finding(Code.LEVEL_INVALID, clip.place(), found))
+    return findings
 
 
-def _level_fault(clip: Clip, loudness: Mapping[str, Levels]) -> str | None:
+def _wrong_level(clip: Clip, loudness: Mapping[str, Levels]) -> str:
+    """What is wrong with the level of a clip's recording, or nothing."""
     levels = loudness.get(clip.recording_id)
     if levels is None:
         return f"recording {clip.recording_id} is not in the loudness index"
     if not all(map(math.isfinite, (levels.mean, levels.rms, levels.peak))):
         return f"mean {levels.mean}, RMS {levels.rms}, peak {levels.peak}"
-    return None
-
-
-def _finding(clip: Clip, code: ViolationCode, found: str, required: str, hint: str) -> Violation:
-    return Violation(code=code, found=found, required=required, hint=hint, row=clip.row, sample_id=clip.sample_id)
+    return ""
 
 
 # --- content ----------------------------------------------------------------------------------------------------------
@@ -222,8 +216,8 @@ class _Content:
         self.faces_crc32: dict[int, int] = {}
         self.audio: dict[int, WrittenAudio] = {}
         self.stamps: dict[int, str] = {}
-        self.violations: list[Violation] = []
-        self.bad_pictures: dict[int, Violation] = {}
+        self.findings: list[Finding] = []
+        self.bad_pictures: dict[int, Finding] = {}
         self._in_work: dict[int, ClipFaces] = {}
         self._work, self._total, self._done = work, len(work.samples), 0
 
@@ -239,8 +233,8 @@ class _Content:
 
     def open(self, placed: Placed) -> FaceSource | None:
         """The faces of a sample that are read block by block; nothing and a finding where they cannot be."""
-        source, violations = open_faces(placed.clip, self._work.root)
-        self.violations.extend(violations)
+        source, findings = open_faces(placed.clip, self._work.root)
+        self.findings.extend(findings)
         if source is None:
             self._finish(placed)
         else:
@@ -250,10 +244,10 @@ class _Content:
     def add(self, result: WrittenRecording | WrittenVideo | WrittenBlock) -> None:
         """Take in what a job gave."""
         if isinstance(result, WrittenRecording):
-            self.violations.extend(result.violations)
+            self.findings.extend(result.findings)
             self.audio.update({written.position: written for written in result.clips})
         elif isinstance(result, WrittenVideo):
-            self.violations.extend(result.violations)
+            self.findings.extend(result.findings)
             for faces in result.faces:
                 self._faces_written(faces.placed, faces.crc32, faces.origin)
             written = {faces.placed.position for faces in result.faces}
@@ -267,12 +261,13 @@ class _Content:
         placed = written.block.placed
         if self._in_work[placed.position].add(written):
             faces = self._in_work.pop(placed.position)
-            if not faces.errors:
+            findings = joined_findings(placed.clip, faces.findings)
+            if not findings:
                 return self._faces_written(placed, faces.crc32, faces_origin(placed.clip, faces.content))
             if faces.pictures_are_bad:
-                (self.bad_pictures[placed.position],) = faces.violations()
+                (self.bad_pictures[placed.position],) = findings
             else:
-                self.violations.extend(faces.violations())
+                self.findings.extend(findings)
             self._finish(placed)
         return None
 
@@ -323,7 +318,7 @@ def _take_over(work: _Work, shard: int, copier: TrackCopier, content: _Content) 
 
 
 def _face_jobs(
-    work: _Work, samples: Sequence[Placed], faces: Mapping[int, Place], content: _Content
+    work: _Work, samples: Sequence[Placed], faces: Mapping[int, ArrayPlace], content: _Content
 ) -> Iterator[Callable[[], WrittenBlock]]:
     writer = BlockWriter(work.face_shape, work.workers)
     for placed in samples:
