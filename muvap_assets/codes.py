@@ -40,6 +40,7 @@ class Code(StrEnum):
     required: str
     hint: str
     cases: tuple[Case, ...]
+    _by_name: dict[str, Case]
 
     def __new__(
         cls, name: str, severities: tuple[Severity, ...], causes: str, required: str, hint: str, *cases: Case
@@ -48,6 +49,8 @@ class Code(StrEnum):
         member = str.__new__(cls, name)
         member._value_, member.severities, member.causes = name, severities, causes
         member.required, member.hint, member.cases = required, hint, cases
+        whole = (Case(each.name, each.required or required, each.hint or hint) for each in (Case(""), *cases))
+        member._by_name = {each.name: each for each in whole}
         return member
 
     def case(self, name: str) -> Case:
@@ -56,8 +59,7 @@ class Code(StrEnum):
         Raises:
             KeyError: the code has no such case.
         """
-        found = {each.name: each for each in (Case(""), *self.cases)}[name]
-        return Case(name, found.required or self.required, found.hint or self.hint)
+        return self._by_name[name]
 
     # fmt: off
     # Text of a manifest
