@@ -18,6 +18,7 @@ from dagster_processes import ROOT, process, until
 from demo_site import SERVED_LATER, environment
 from playwright.sync_api import expect
 
+from muvap_assets.codes import Code
 from muvap_assets.demo.corpus import TRAIN
 from muvap_assets.demo.failing import CORPORA, DATASETS
 
@@ -167,7 +168,7 @@ def test_a_failed_check_names_each_failure_and_what_to_do(site, page, artifacts,
 
 def test_a_hint_can_be_scrolled_to(site, page, artifacts):
     open_check(site, page, "asd/manifest", "rows_valid", "failing_text")
-    hint = page.get_by_role("cell", name="Fill the field.", exact=True)
+    hint = page.get_by_role("cell", name=Code.PATH_INVALID.hint, exact=True)
     hint.scroll_into_view_if_needed()
     box = hint.bounding_box()
     assert box["x"] >= 0 and box["x"] + box["width"] <= page.viewport_size["width"]
