@@ -246,6 +246,7 @@ class Code(StrEnum):
         Case("boxes", "a frame for each box of the file",
             "frame_id counts from 0 in decoding order. Boxes and video do not belong together, or the video is not whole: download "
             "both again, or leave the video out. Labels would be shifted, so no part of it is used."),
+        Case("stored", hint="Materialize the manifest again."),
         Case("packed", hint="It changed since it was validated: validate the corpus again, or extract the track again."))
 
     # Audio
@@ -258,7 +259,7 @@ class Code(StrEnum):
     AUDIO_UNREADABLE = ("audio_unreadable", ERROR,
         "The file cannot be opened, or decoding fails. Or a WAV's header declares fewer bytes than follow, and what follows is "
         "neither chunks nor a tag.",
-        "sound that decodes to its end",
+        "sound that decodes without an error",
         "Copy or export the recording again, or drop its rows.",
         Case("header", "a WAV whose header agrees with its bytes",
             "Copy it again, or write its header anew: `ffmpeg -ignore_length 1 -i INPUT -c:a copy OUTPUT.wav`."))
@@ -271,7 +272,7 @@ class Code(StrEnum):
         Case("shape", hint="Save it as [N], or as [N, C] or [C, N] with C at most {channels} and N above that."))
     AUDIO_EMPTY = ("audio_empty", ERROR,
         "There is not one sample, or none of a kind that ffmpeg decodes.",
-        "at least one sample at 16 kHz",
+        "at least one sample",
         "Copy or export the sound again, or leave it out.")
     AUDIO_NON_FINITE = ("audio_non_finite", ERROR,
         "Samples are NaN or infinite.",
@@ -295,7 +296,8 @@ class Code(StrEnum):
         "holes), an error past `max_missing_audio_share`.",
         "at most {allowed}, and never more than {share}",
         "Accepted; the rest will be silence.",
-        Case("rejected", hint="Raise `max_missing_audio_share` or drop the row."))
+        Case("rejected", hint="Raise `max_missing_audio_share` or drop the row."),
+        Case("stored", hint="Materialize the manifest again."))
     AUDIO_NO_OVERLAP = ("audio_no_overlap", ERROR,
         "The clip starts after its recording ends.",
         "a clip on its recording",
@@ -431,6 +433,7 @@ class Code(StrEnum):
         "The file has no header line. Extract it again, or leave the video out.",
         Case("columns", "boxes_path, face_id and first_frame", "Rows of kind `video_boxes` need all three columns."),
         Case("number", "a whole number, zero or more", "Rows of kind `video_boxes` need boxes_path, face_id and first_frame."),
+        Case("file", "a readable file", "Check the path and the permissions."),
         Case("ava", "four numbers", "Take the row from the release again."),
         Case("windows", "frames of one video", "Correct the frame ids."))
     BOX_DUPLICATE = ("box_duplicate", ERROR,
@@ -484,9 +487,9 @@ class Code(StrEnum):
             "A video of variable rate has no `source_fps`: make it constant before the boxes are annotated, or drop it."))
     VIDEO_STOPPED = ("video_stopped", EITHER,
         "The video stops decoding before its end, or its picture ends over half a second before its sound: a warning; what "
-        "decodes is used. It decodes to its end without an error, but over 5 % and over half a second short of its own header: "
+        "decodes is used. It decodes without an error, but over 5 % and over half a second short of its own header: "
         "an error.",
-        "a file that decodes to its end",
+        "a video that decodes without an error",
         "Only the frames that decode are used.",
         Case("missing", "at most {limit} s missing",
             "No error says which are missing. Copy or export the video again, or drop the row."),
@@ -726,7 +729,7 @@ class Code(StrEnum):
         "Materialize the loudness index again, then the pack.",
         Case("clips", "{levels}, as other clips of recording {recording} have"))
     DIGEST_MISMATCH = ("digest_mismatch", ERROR,
-        "Bytes are not those that were written: the disk, or somebody.",
+        "The bytes are not those that were written: the disk failed, or the file was changed.",
         "{required}",
         "Materialize or pack it again, or restore it from a copy; if this recurs, check the disk.",
         Case("index.json", "what index.arrow says"),
@@ -766,8 +769,8 @@ class Code(StrEnum):
         "every row of the manifest; a dataset is published whole or not at all",
         "Encode it, or take it out of the manifest.")
     ROOT_UNUSABLE = ("root_unusable", ERROR,
-        "The path holds `,` or `:`, or lies in a folder `bucket=...`: the trainer would misread it. Or it is not there, or the "
-        "folder of a dataset's versions, or its index cannot be written.",
+        "The path contains `,` or `:`, or a folder `bucket=...` above the dataset: the trainer would misread it. Or it does not "
+        "exist, is the folder of a dataset's versions, or its index cannot be written.",
         "the folder of a published dataset",
         "Check the path.",
         Case("versions", hint="Open {current}."),

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip
+from muvap_assets.asd.contract import AUDIO_RATE_HZ, Clip, no_clip
 from muvap_assets.asd.loudness_columns import LOUDNESS_TABLE
 from muvap_assets.asd.policy import Policy
 from muvap_assets.codes import Code
@@ -192,7 +192,7 @@ def build_loudness_index(
         ValidationError: there is no clip, or recordings cannot be measured; it names all of them.
     """
     if not clips:
-        raise ValidationError(Finding(Code.MANIFEST_EMPTY, None, "no clip"), "loudness index")
+        raise ValidationError(no_clip(), "loudness index")
     recordings = _first_clips(clips)
     if any(clip.audio_from_video for clip in recordings.values()):
         load_video_decoder()

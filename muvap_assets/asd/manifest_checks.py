@@ -172,7 +172,7 @@ def _count_mismatches(folder: Path) -> list[Finding]:
             Code.LABEL_COUNT_MISMATCH,
             Place(None, table.column("row")[i].as_py(), table.column("sample_id")[i].as_py(), "labels"),
             f"labels has {lengths[i]} entries, faces has {frames[i]} frames",
-            case="packed",
+            case="stored",
         )
         for i in np.flatnonzero(lengths != frames)
     ]
@@ -184,7 +184,7 @@ def _uncovered(clips: Sequence[Clip], policy: Policy) -> list[Finding]:
             Code.AUDIO_SHORT,
             clip.place(),
             f"{clip.padded_samples} of {clip.audio_samples} samples lie past the recording",
-            case="rejected",
+            case="stored",
             allowed="one frame",
             share=f"{policy.max_missing_audio_share:.1%}",
         )

@@ -92,7 +92,7 @@ def read_face_boxes(path: Path) -> BoxListing:
         return BoxListing(_arranged([]), (Finding(Code.FACES_MISSING, path, "no such file"),))
     except (OSError, LineTooLong) as error:
         found = f"it cannot be read ({getattr(error, 'strerror', None) or f'a line of {error}'})"
-        return BoxListing(_arranged([]), (Finding(Code.BOX_INVALID, path, found),))
+        return BoxListing(_arranged([]), (Finding(Code.BOX_INVALID, path, found, case="file"),))
     boxes = _arranged(records)
     return BoxListing(boxes, tuple(_wrong(path, broken, boxes, empty=not records)))
 

@@ -382,7 +382,7 @@ def test_a_corpus_without_a_clip_is_refused_and_nothing_is_published(mini, tmp_p
     outcome = line.make_manifest(Layout(tmp_path / "data"), corpus_of(mini, on_violation=policy))
     assert outcome.published is None
     empty = [v for check in outcome.blocking for v in check.findings if v.code is Code.MANIFEST_EMPTY]
-    assert "no clip; required: at least one" in empty[0].message()
+    assert "no clip; required: at least one. See what was left out" in empty[0].message()
     with pytest.raises(ValidationError, match="no clip; required: at least one"):
         build_loudness_index(tmp_path, [], tmp_path, inputs={})
 

@@ -486,4 +486,4 @@ def test_a_pipe_where_a_file_is_named_is_not_waited_for(tmp_path):
 
     os.mkfifo(tmp_path / "pipe.csv")
     (finding,) = read_face_boxes(tmp_path / "pipe.csv").findings
-    assert "not a regular file" in finding.found
+    assert "not a regular file" in finding.found and finding.hint == "Check the path and the permissions."

@@ -259,7 +259,7 @@ def entry_at(batch: pa.RecordBatch, row: int) -> PackEntry:
 
 
 def damaged(path: Path, found: str, required: str = "") -> FormatError:
-    """A file of a pack is not what the format promises of it, or of its content; it is named as it lies in the pack."""
+    """The error about a file of a pack that breaks the format; the file is named by its place in the pack."""
     case = "" if required else "array" if path.suffix == ".npy" else path.name
     finding = Finding(Code.ARTIFACT_INVALID, path, found, case=case, required=required)
     shard = f"{path.parent.name}/" if path.parent.name.startswith("shard-") else ""

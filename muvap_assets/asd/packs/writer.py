@@ -19,7 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from muvap_assets.asd.contract import Clip, VisualKind
+from muvap_assets.asd.contract import Clip, VisualKind, no_clip
 from muvap_assets.asd.packs.arrays import ShardFiles, create_arrays
 from muvap_assets.asd.packs.audio_writer import (
     ArrayPlace,
@@ -161,7 +161,7 @@ def _raise_if_any(findings: Sequence[Finding]) -> None:
 def _unpackable(clips: Sequence[Clip], loudness: Mapping[str, Levels]) -> list[Finding]:
     """What can be known to be wrong before any media is opened."""
     if not clips:
-        return [Finding(Code.MANIFEST_EMPTY, None, "no clip")]
+        return [no_clip()]
     findings = []
     usual_shape = Counter((clip.face_height, clip.face_width) for clip in clips).most_common(1)[0][0]
     occurrences = Counter(clip.sample_id for clip in clips)
