@@ -252,8 +252,12 @@ def test_a_backfill_runs_on_both_gpu_workers_and_publishes_what_one_process_does
 def stored(cluster):
     """Every part and row of the row store, and which file it is: made again, it would be another."""
     folder = Layout(cluster.path / "data").row_store
-    files = [path for kind in ("parts", "rows") for path in (folder / kind).rglob("*") if path.is_file()]
-    return {path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns) for path in files}
+    finished = (path for kind in ("parts", "rows") for path in (folder / kind).rglob("*") if path.suffix != ".partial")
+    return {
+        path.relative_to(folder).as_posix(): (path.stat().st_ino, path.stat().st_mtime_ns)
+        for path in finished
+        if path.is_file()
+    }
 
 
 class RetryLost(Exception):
@@ -271,8 +275,11 @@ class Encoding:
         until(lambda: len(stored(cluster)) >= len(before) + 4, 120, "the run encodes", every=0.02)
         (self.run,) = [run for run in instance.get_runs() if run.run_id not in known]
         self.known = {*known, self.run.run_id}
-        pids = re.search(r"pid: (\d+)", " ".join(entry.message for entry in instance.all_logs(self.run.run_id)))
-        self.pid = int(pids[1])
+        self.pid = int(until(self.said_pid, 60, "the run says its process")[1])
+
+    def said_pid(self):
+        """Where the run's log names its process, once it does."""
+        return re.search(r"pid: (\d+)", " ".join(entry.message for entry in self.instance.all_logs(self.run.run_id)))
 
     def found_dead(self, within):
         """Wait until the run is known to have failed; from then on nobody but its retry writes."""
