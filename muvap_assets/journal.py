@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import errno
 import json
+import math
 import os
 import time
 from dataclasses import dataclass
@@ -65,7 +66,9 @@ def events(artifact: Artifact) -> list[Event]:
     for line in lines:
         try:
             values = json.loads(line)
-            found.append(Event(str(values["version"]), float(values["at_sec"])))
+            event = Event(str(values["version"]), float(values["at_sec"]))
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             continue
+        if math.isfinite(event.at_sec):
+            found.append(event)
     return found

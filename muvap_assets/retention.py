@@ -11,6 +11,12 @@ A reader that has files of a version open or mapped keeps them: removing a file 
 ``current`` and opens a file of that version later has the grace period for it; after that it fails, naming the file.
 
 A version leaves its place in one step and is deleted in staging, so that no half of one ever stands under its name.
+
+No clock is trusted that jumps. A version was left at the latest of what the journal says of its leaving and of all moves
+before it, and of the link's own time where that move was the last; a row is as old as its file. Where such a time is in the
+future, or over a year beyond the grace, a clock was wrong once or is now: the age then counts from when maintenance first saw
+it so (``cache/retention.json``), and that note has to be credible in the same way. So a jump costs another look, a grace period
+later, and removes nothing. A grace of zero waits for nothing, whatever the times are.
 """
 
 from __future__ import annotations
@@ -29,11 +35,15 @@ from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version, staged
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.standing_rows import ROWS_FILE, StandingRow, read_rows
-from muvap_assets.storage.files import remove_partials
+from muvap_assets.storage.files import read_lossy_json, remove_partials, write_lossy_json
 from muvap_assets.storage.locks import exclusive, private_places
 from muvap_assets.versions import StandingVersion, artifacts, standing_versions
 
 DAY_SEC = 86_400.0
+CREDIBLE_SEC = 365 * DAY_SEC
+"""How much longer than its grace something may have waited before its time is taken for that of a wrong clock."""
+
+_SHOWN = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,13 +110,13 @@ def maintain(
         dry_run: change nothing.
         now_sec: the time ages are counted to, in seconds since the epoch.
     """
-    now = wall_clock_sec() if now_sec is None else now_sec
+    ages = Ages(layout, wall_clock_sec() if now_sec is None else now_sec)
     report = MaintenanceReport(dry_run)
     _clean_after_kills(layout, report)
     gone: set[Path] = set()
     names_taken: Counter[tuple[int, int]] = Counter()
     for artifact in artifacts(layout):
-        for version in surplus_versions(artifact, retention, now):
+        for version in surplus_versions(artifact, retention, ages):
             folder = artifact.version(version.version)
             # Only a dry run leaves the names in place that versions before this one would have lost.
             freed_bytes = tree_bytes(folder, names_taken if dry_run else None)
@@ -114,21 +124,74 @@ def maintain(
                 gone.add(folder)
                 label = f"{artifact.label} {version.version}"
                 report.removed.append(Removal(RemovalKind.VERSION, label, freed_bytes))
-    _clean_row_store(layout, report, now - retention.row_grace_sec, gone)
+    _clean_row_store(layout, report, ages, retention.row_grace_sec, gone)
     _clean_pack_cache(layout, report, gone)
+    report.left += ages.left()
+    if not dry_run:
+        ages.save()
     return report
+
+
+# --- ages -------------------------------------------------------------------------------------------------------------
+
+
+class Ages:
+    """What has waited long enough at ``now_sec``, and since when maintenance sees what has no credible time."""
+
+    def __init__(self, layout: Layout, now_sec: float) -> None:
+        self._root, self._now_sec, self._file = layout.root, now_sec, layout.cache / "retention.json"
+        stored = read_lossy_json(self._file)
+        self._stored: dict[str, float] = {
+            name: since
+            for name, since in (stored.items() if isinstance(stored, dict) else ())
+            if isinstance(since, float) and self._is_credible(since, 0)
+        }
+        self._asked: set[str] = set()
+        self._noted: dict[str, float] = {}
+
+    def is_over(self, path: Path, since_sec: float, grace_sec: float) -> bool:
+        """Whether ``path``, which nothing needs since ``since_sec``, has waited for longer than ``grace_sec``."""
+        if grace_sec <= 0:
+            return True
+        name = path.relative_to(self._root).as_posix()
+        self._asked.add(name)
+        if not self._is_credible(since_sec, grace_sec):
+            since_sec = self._stored.get(name, self._now_sec)
+            self._noted[name] = since_sec
+        return self._now_sec - since_sec > grace_sec
+
+    def _is_credible(self, since_sec: float, grace_sec: float) -> bool:
+        return 0 <= self._now_sec - since_sec <= grace_sec + CREDIBLE_SEC
+
+    def left(self) -> list[str]:
+        """A line about what is kept because its time is not credible."""
+        if not (names := sorted(name for name in self._noted if name not in self._stored)):
+            return []
+        return [
+            f"{len(names)} versions, rows and parts ({', '.join(names[:_SHOWN])}{', ...' if len(names) > _SHOWN else ''}) have "
+            "times in the future or over a year ago, as a wrong clock leaves them; they wait from now on. Check this machine's "
+            "clock, and run maintenance again after the grace period, or with none."
+        ]
+
+    def save(self) -> None:
+        """Note since when each is seen that has no credible time."""
+        others = {name: since for name, since in self._stored.items() if name not in self._asked}
+        noted = {name: since for name, since in (others | self._noted).items() if (self._root / name).exists()}
+        if noted != self._stored:
+            write_lossy_json(self._file, noted)
 
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
 
-def surplus_versions(artifact: Artifact, retention: Retention, now_sec: float) -> list[StandingVersion]:
-    """The versions of one artifact that maintenance removes at ``now_sec``."""
+def surplus_versions(artifact: Artifact, retention: Retention, ages: Ages) -> list[StandingVersion]:
+    """The versions of one artifact that maintenance removes."""
     others = [version for version in standing_versions(artifact) if not version.is_current]
     return [
         version
         for version in others[retention.keep_versions :]
-        if version.left_sec is not None and now_sec - version.left_sec > retention.grace_sec
+        if version.left_sec is not None
+        and ages.is_over(artifact.version(version.version), version.left_sec, retention.grace_sec)
     ]
 
 
@@ -180,7 +243,7 @@ def tree_bytes(folder: Path, names_taken: Counter[tuple[int, int]] | None = None
 # --- row store and cache ------------------------------------------------------------------------------------------------
 
 
-def _clean_row_store(layout: Layout, report: MaintenanceReport, before_sec: float, gone: set[Path]) -> None:
+def _clean_row_store(layout: Layout, report: MaintenanceReport, ages: Ages, grace_sec: float, gone: set[Path]) -> None:
     if not layout.row_store.is_dir():
         return
     with row_retention.alone(layout.row_store) as alone:
@@ -190,7 +253,11 @@ def _clean_row_store(layout: Layout, report: MaintenanceReport, before_sec: floa
             )
             return
         keys = listed_rows(layout, gone)
-        unused = row_retention.unused(layout.row_store, keys, before_sec)
+
+        def is_old(path: Path, written_sec: float) -> bool:
+            return ages.is_over(path, written_sec, grace_sec)
+
+        unused = row_retention.unused(layout.row_store, keys, is_old)
         if unused.unread:
             report.left.append(
                 f"row store: {len(unused.unread)} listed rows cannot be read ({', '.join(unused.unread[:3])}), so that the "

@@ -109,13 +109,20 @@ def previous_version(artifact: Artifact) -> str | None:
 
 
 def _left_sec(artifact: Artifact, name: str, position: int | None) -> float:
-    """When a version was current no longer: the next move, or, where none is known, the latest it can have been."""
+    """When a version was current no longer, at the latest: no earlier than any move up to the one that took its place.
+
+    The clock may have been wrong at that move, and right at one before. Of the last move, and where the journal does not say
+    which it was, the link itself tells as well: it is made anew each time ``current`` moves.
+    """
     moves = events(artifact)
-    if position is not None and position + 1 < len(moves):
-        return moves[position + 1].at_sec
-    places = (artifact.current, artifact.version(name))
-    # Of the link itself: it is made anew each time ``current`` moves.
-    return max((state.st_ctime for place in places if (state := _state(place))), default=wall_clock_sec())
+    is_told = position is not None and position + 1 < len(moves)
+    places = [] if is_told else [artifact.version(name)]
+    if position is None or position + 2 >= len(moves):
+        places.append(artifact.current)
+    times = [state.st_ctime for place in places if (state := _state(place))]
+    if position is not None:
+        times += [move.at_sec for move in moves[: position + 2]]
+    return max(times, default=wall_clock_sec())
 
 
 def _state(path: Path) -> os.stat_result | None:

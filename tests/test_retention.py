@@ -160,6 +160,92 @@ def test_p08_what_a_killed_run_left_goes_and_a_running_one_keeps_its_folder(arti
     assert list(artifact.staging.iterdir()) == []
 
 
+# --- clocks that jump ---
+
+YEAR = 365 * DAY_SEC
+IN_2019 = 1_550_000_000.0
+
+
+def clock_at(monkeypatch, seconds):
+    monkeypatch.setattr(journal, "wall_clock_sec", lambda: seconds)
+
+
+@pytest.mark.parametrize("wrong", [IN_2019, 0.0, 4e9, 1e300], ids=str)
+@pytest.mark.parametrize("move", [0, 1, 2], ids=["first", "second", "last"])
+def test_a_version_replaced_a_moment_ago_stays_whatever_year_a_move_was_written_down_in(
+    artifact, layout, monkeypatch, wrong, move
+):
+    for number, content in enumerate("abc"):
+        with monkeypatch.context() as patch:
+            if number == move:
+                clock_at(patch, wrong)
+            publish_text(artifact, content)
+    policy = Retention(keep_versions=0, grace_sec=60)
+    for later in (1, 2, 50):
+        assert maintain(layout, policy, now_sec=now(later)).count(RemovalKind.VERSION) == 0
+    assert len(names(artifact.folder)) == 4
+    maintain(layout, policy, now_sec=now(120))
+    assert names(artifact.folder) == {current_version(artifact), "current"}
+
+
+@pytest.mark.parametrize("jump", [IN_2019 - 1.8e9, -40 * YEAR, 2 * YEAR, 20 * YEAR])
+def test_a_clock_that_is_wrong_during_maintenance_removes_nothing(artifact, layout, jump):
+    for content in "abc":
+        publish_text(artifact, content)
+    store_row(layout, "aa1", ["p1"])
+    report = maintain(layout, Retention(keep_versions=0), now_sec=now(jump))
+    assert report.removed == []
+    assert "4 versions, rows and parts" in report.left[0] or "3 versions, rows and parts" in report.left[0]
+    assert maintain(layout, Retention(keep_versions=0), now_sec=now(1)).removed == []
+    assert stored(layout) == {"aa1", "p1"}
+    maintain(layout, Retention(keep_versions=0), now_sec=now(15 * DAY_SEC))
+    assert (names(artifact.folder), stored(layout)) == ({current_version(artifact), "current"}, set())
+
+
+def test_all_of_a_root_made_under_a_wrong_clock_goes_a_grace_period_after_it_was_first_seen(
+    artifact, layout, monkeypatch
+):
+    with monkeypatch.context() as patch:
+        clock_at(patch, IN_2019)
+        versions = [publish_text(artifact, content) for content in "abc"]
+    row = store_row(layout, "aa1", ["p1"])
+    for path in [row, *layout.row_store.rglob("*.part")]:
+        os.utime(path, (IN_2019, IN_2019))
+    publish_text(artifact, "d")
+    policy = Retention(keep_versions=0, grace_sec=60, row_grace_sec=90)
+    (told,) = maintain(layout, policy, now_sec=now(), dry_run=True).left
+    assert told.startswith("3 versions, rows and parts (asd/thing/part/")
+    assert maintain(layout, policy, now_sec=now()).left == [told]
+    assert names(layout.cache) == {"retention.json"}
+    report = maintain(layout, policy, now_sec=now(70))
+    assert (report.left, report.count(RemovalKind.VERSION)) == ([], 3)
+    assert not set(versions) & names(artifact.folder)
+    assert stored(layout) == {"aa1", "p1"}
+    maintain(layout, policy, now_sec=now(200))
+    assert stored(layout) == {"p1"}  # nothing needs it since then
+    maintain(layout, policy, now_sec=now(400))
+    assert stored(layout) == set()
+    assert json.loads((layout.cache / "retention.json").read_text()) == {}
+
+
+def test_a_grace_of_zero_waits_for_nothing_whatever_the_times_are(artifact, layout, monkeypatch):
+    with monkeypatch.context() as patch:
+        clock_at(patch, 4e9)
+        publish_text(artifact, "a")
+        publish_text(artifact, "b")
+    maintain(layout, Retention(keep_versions=0, grace_sec=0))
+    assert names(artifact.folder) == {current_version(artifact), "current"}
+
+
+@pytest.mark.parametrize("content", ["[]", "{", '{"asd/thing/part/x": "y"}', '{"x": NaN}'])
+def test_a_damaged_note_of_what_waits_is_made_anew(artifact, layout, content):
+    layout.cache.mkdir(parents=True)
+    (layout.cache / "retention.json").write_text(content)
+    for each in "ab":
+        publish_text(artifact, each)
+    assert maintain(layout, Retention(keep_versions=0), now_sec=now(9 * YEAR)).count(RemovalKind.VERSION) == 0
+
+
 # --- readers ---
 
 

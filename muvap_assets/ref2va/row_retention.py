@@ -7,7 +7,7 @@ publication of what it made of it; whoever removes from the store has to have it
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,8 +37,8 @@ def alone(store: Path) -> AbstractContextManager[bool]:
     return tried(store / _LOCK_NAME)
 
 
-def unused(store: Path, listed: Collection[str], before_sec: float) -> Unused:
-    """Rows and parts that are older than ``before_sec`` and that no row of ``listed`` needs.
+def unused(store: Path, listed: Collection[str], is_old: Callable[[Path, float], bool]) -> Unused:
+    """Rows and parts that no row of ``listed`` needs and that are old, as ``is_old`` judges by a file and its time.
 
     A row whose file has another name, in a published dataset or an exported one, stays: removing it would free nothing and
     cost encoding it again. The parts of each row that stays are in its own provenance, and stay with it.
@@ -47,7 +47,7 @@ def unused(store: Path, listed: Collection[str], before_sec: float) -> Unused:
     rows: list[Path] = []
     for path in sorted(store.glob("rows/*/*.row")):
         status = path.stat()
-        needed = path.stem in listed or status.st_nlink > 1 or status.st_mtime >= before_sec
+        needed = path.stem in listed or status.st_nlink > 1 or not is_old(path, status.st_mtime)
         (kept if needed else rows).append(path)
     standing = {path.stem for path in kept}
     unread = [key for key in listed if key not in standing]
@@ -58,13 +58,13 @@ def unused(store: Path, listed: Collection[str], before_sec: float) -> Unused:
             unread.append(path.stem)
         else:
             needed_parts |= parts
-    parts_found = [] if unread else _old_parts(store, needed_parts, before_sec)
+    parts_found = [] if unread else _old_parts(store, needed_parts, is_old)
     return Unused(tuple(rows), tuple(parts_found), tuple(sorted(unread)))
 
 
-def _old_parts(store: Path, needed: Collection[str], before_sec: float) -> list[Path]:
+def _old_parts(store: Path, needed: Collection[str], is_old: Callable[[Path, float], bool]) -> list[Path]:
     paths = sorted(store.glob("parts/*/*/*.part"))
-    return [path for path in paths if path.stem not in needed and path.stat().st_mtime < before_sec]
+    return [path for path in paths if path.stem not in needed and is_old(path, path.stat().st_mtime)]
 
 
 def parts_of(row: Path) -> set[str] | None:
