@@ -169,6 +169,7 @@ def encode(
 def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
     from muvap_assets.ref2va import line
 
+    line.open_h3(layout, spec)  # what cannot encode is refused before media are decoded for it
     outcome = line.make_manifest(layout, dataset, spec)
     if not print_outcome("ref2va/manifest", outcome, layout.ref2va_manifest(dataset.name).findings):
         return False

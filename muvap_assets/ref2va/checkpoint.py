@@ -6,17 +6,18 @@ diffusers nor transformers: ``h3`` hands in their classes.
 
 from __future__ import annotations
 
-import json
+import math
 import os
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub import constants as hub_constants
+from safetensors import SafetensorError, safe_open
 
 from muvap_assets.errors import ConfigError
 from muvap_assets.ref2va.encoder_spec import REQUIRED_COMPONENTS, EncoderSpec, read_model_index
@@ -25,9 +26,28 @@ from muvap_assets.ref2va.encoder_spec import REQUIRED_COMPONENTS, EncoderSpec, r
 _FILES_OF = {
     "tokenizer": (("tokenizer.json",), ("vocab.json", "merges.txt")),
     "processor": (("processor_config.json",), ("preprocessor_config.json",)),
+    "vae": (("config.json",),),
+    "audio_vae": (("config.json",),),
+    "text_encoder": (("config.json",),),
 }
 # The released components hold 2.6, 0.15 and 33 billion; the tiny ones 1.2 million together.
 TINY_PARAMETERS = 10_000_000
+
+
+def require_all(*checks: Callable[[], object]) -> None:
+    """Run every check, and raise one error with the lines of all that failed.
+
+    Raises:
+        ConfigError: some check raised one.
+    """
+    lines: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except ConfigError as error:
+            lines += str(error).splitlines()
+    if lines:
+        raise ConfigError("\n".join(dict.fromkeys(lines)))
 
 
 def require_device(spec: EncoderSpec) -> None:
@@ -36,7 +56,6 @@ def require_device(spec: EncoderSpec) -> None:
     Raises:
         ConfigError: as above, or the checkpoint is incomplete.
     """
-    read_model_index(spec.checkpoint)
     if spec.device_type == "cuda":
         found = torch.cuda.device_count() if torch.cuda.is_available() else 0
         number = int(spec.device.partition(":")[2] or 0)
@@ -45,6 +64,8 @@ def require_device(spec: EncoderSpec) -> None:
                 f"encoder: device is {spec.device!r} and {found} CUDA device(s) are available, required is an available one. "
                 "Run where the device is, or set device to cpu with a tiny checkpoint."
             )
+    read_model_index(spec.checkpoint)
+    if spec.device_type == "cuda":
         return
     count = parameter_count(spec.checkpoint)
     if count > TINY_PARAMETERS:
@@ -68,37 +89,42 @@ def parameter_count(checkpoint: Path) -> int:
     """Parameters stored in the components' safetensors files, by their headers alone.
 
     Raises:
-        ConfigError: a component with weights holds no safetensors file, or one whose header cannot be read.
+        ConfigError: a component with weights holds no safetensors file, or one that is not whole.
     """
-    count = 0
-    for name in REQUIRED_COMPONENTS:
-        if name in ("tokenizer", "processor"):
-            continue
-        files = sorted((checkpoint / name).glob("*.safetensors"))
-        if not files:
-            raise ConfigError(
-                f"checkpoint {checkpoint}: {name} holds no safetensors file, required are its weights. Complete the download."
-            )
-        count += sum(_stored_parameters(path) for path in files)
-    return count
+    names = (name for name in REQUIRED_COMPONENTS if name not in ("tokenizer", "processor"))
+    return sum(sum(stored_tensors(checkpoint / name).values()) for name in names)
 
 
-def _stored_parameters(path: Path) -> int:
+def stored_tensors(folder: Path) -> dict[str, int]:
+    """Each tensor in a component's safetensors files and how many values it has, by their headers and sizes alone.
+
+    Raises:
+        ConfigError: there is no such file, or one that is not whole; each is named.
+    """
+    paths = sorted(folder.glob("*.safetensors"))
+    if not paths:
+        raise _unusable(folder, "it holds no safetensors file")
+    tensors: dict[str, int] = {}
+    require_all(*(lambda path=path: tensors.update(_tensors_in(path)) for path in paths))
+    return tensors
+
+
+def _tensors_in(path: Path) -> dict[str, int]:
     try:
-        with path.open("rb") as stream:
-            header = json.loads(stream.read(int.from_bytes(stream.read(8), "little")))
-        count = 0
-        for name, entry in header.items():
-            if name != "__metadata__":
-                size = 1
-                for side in entry["shape"]:
-                    size *= side
-                count += size
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
-        raise ConfigError(
-            f"{path}: its header cannot be read ({error!r}), required is a safetensors file. Download it again."
-        ) from error
-    return count
+        with safe_open(path, framework="numpy") as stream:
+            return {name: math.prod(stream.get_slice(name).get_shape()) for name in stream.keys()}  # noqa: SIM118 - no mapping
+    except (OSError, SafetensorError) as error:
+        raise _unusable(path.parent, f"{path.name} cannot be loaded ({type(error).__name__}: {error})") from error
+
+
+def require_tensors(folder: Path, expected: Collection[str]) -> None:
+    """Refuse a component whose files lack one of the ``expected`` tensors.
+
+    Raises:
+        ConfigError: as above, or see :func:`stored_tensors`.
+    """
+    if missing := sorted(set(expected) - stored_tensors(folder).keys()):
+        raise _unusable(folder, f"missing_keys {missing[:5]}")
 
 
 def load_component(loader: Any, spec: EncoderSpec, name: str, **options: Any) -> Any:
@@ -114,21 +140,31 @@ def load_component(loader: Any, spec: EncoderSpec, name: str, **options: Any) ->
         ConfigError: it cannot be loaded, came back as None, lacks a weight, or kept a parameter without storage.
     """
     folder = spec.checkpoint / name
-    model, report = _loaded(loader, folder, use_safetensors=True, output_loading_info=True, **options)
-    if model is None:
-        raise _unusable(folder, "loaded as None")
-    # A missing weight is filled with random values by one library and left without storage by the other.
-    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
-        if report.get(kind):
-            raise _unusable(folder, f"{kind} {sorted(map(str, report[kind]))[:5]}")
+    model = whole_component(loader, folder, **options)
     bare = [key for key, value in (*model.named_parameters(), *model.named_buffers()) if value.device.type == "meta"]
     if bare:
         raise _unusable(folder, f"left {len(bare)} parameters on meta, the first {bare[:5]}")
     return model.eval().requires_grad_(False).to(spec.device)
 
 
-def load_plain(loader: Any, spec: EncoderSpec, name: str) -> Any:
-    """A tokenizer, a processor or a configuration.
+def whole_component(loader: Any, folder: Path, **options: Any) -> Any:
+    """What a component loads as, where its files hold every weight.
+
+    Raises:
+        ConfigError: it cannot be loaded, came back as None, or lacks a weight.
+    """
+    model, report = _loaded(loader.from_pretrained, folder, use_safetensors=True, output_loading_info=True, **options)
+    if model is None:
+        raise _unusable(folder, "loaded as None")
+    # A missing weight is filled with random values by one library and left without storage by the other.
+    for kind in ("missing_keys", "mismatched_keys", "error_msgs"):
+        if report.get(kind):
+            raise _unusable(folder, f"{kind} {sorted(map(str, report[kind]))[:5]}")
+    return model
+
+
+def load_plain(load: Callable[..., Any], spec: EncoderSpec, name: str) -> Any:
+    """A tokenizer, a processor, a configuration, or a model without its weights.
 
     Raises:
         ConfigError: it cannot be loaded, or a file is missing without which it would load empty.
@@ -137,16 +173,16 @@ def load_plain(loader: Any, spec: EncoderSpec, name: str) -> Any:
     choices = _FILES_OF.get(name, ())
     if choices and not any(all((folder / file).is_file() for file in files) for files in choices):
         raise _unusable(folder, f"it lacks {', or '.join(' and '.join(files) for files in choices)}")
-    loaded = _loaded(loader, folder, trust_remote_code=False)
+    loaded = _loaded(load, folder, trust_remote_code=False)
     if loaded is None:
         raise _unusable(folder, "loaded as None")
     return loaded
 
 
-def _loaded(loader: Any, folder: Path, **options: Any) -> Any:
+def _loaded(load: Callable[..., Any], folder: Path, **options: Any) -> Any:
     try:
         with offline():
-            return loader.from_pretrained(folder, local_files_only=True, **options)
+            return load(folder, local_files_only=True, **options)
     except Exception as error:  # the libraries raise anything here, from OSError to safetensors' own
         told = " ".join(str(error).split())
         raise _unusable(folder, f"cannot be loaded ({type(error).__name__}: {told})") from error

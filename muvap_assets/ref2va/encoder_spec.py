@@ -92,8 +92,8 @@ def read_model_index(checkpoint: Path) -> dict[str, Any]:
     """
     path = checkpoint / INDEX_NAME
     try:
-        index = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        index = dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
             f"checkpoint {checkpoint}: {INDEX_NAME} cannot be read ({error}), required is a MiniMax-H3 checkpoint folder. "
             "Check the path."
@@ -104,7 +104,7 @@ def read_model_index(checkpoint: Path) -> dict[str, Any]:
             f"checkpoint {checkpoint}: no {', '.join(missing)}, required are the folders and index entries "
             f"{', '.join(REQUIRED_COMPONENTS)}. Complete the download."
         )
-    return dict(index)
+    return index
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ def latent_statistics(checkpoint: Path) -> LatentStatistics | None:
     try:
         config = json.loads((checkpoint / str(Component.VAE) / "config.json").read_text(encoding="utf-8"))
         mean, std = (tuple(float(value) for value in config[name]) for name in ("latents_mean", "latents_std"))
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     return LatentStatistics(mean, std) if len(mean) == len(std) else None
 

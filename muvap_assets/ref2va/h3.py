@@ -19,6 +19,8 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -35,7 +37,17 @@ from transformers.utils import logging as transformers_logging
 from muvap_assets.codes import Code
 from muvap_assets.errors import ConfigError, ValidationError
 from muvap_assets.findings import Finding, Place
-from muvap_assets.ref2va.checkpoint import device_name, fixed_arithmetic, load_component, load_plain, require_device
+from muvap_assets.ref2va.checkpoint import (
+    device_name,
+    fixed_arithmetic,
+    load_component,
+    load_plain,
+    require_all,
+    require_device,
+    require_tensors,
+    stored_tensors,
+    whole_component,
+)
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     CLIP_FRAMES,
@@ -322,18 +334,62 @@ def open_presentation(spec: EncoderSpec) -> Presentation:
     """
     read_model_index(spec.checkpoint)
     with quiet():
-        tokenizer = load_plain(Qwen2TokenizerFast, spec, "tokenizer")
-        processor = load_plain(Qwen3VLProcessor, spec, "processor")
+        tokenizer = load_plain(Qwen2TokenizerFast.from_pretrained, spec, "tokenizer")
+        processor = load_plain(Qwen3VLProcessor.from_pretrained, spec, "processor")
     return Presentation(tokenizer, processor, MiniMaxH3Ref2VATextEncoderStep)
 
 
+def require_usable(spec: EncoderSpec) -> None:
+    """Refuse a device that is not there and a checkpoint that is not whole, before media are decoded for either.
+
+    Of weights, the headers are read: each file has its length, and each component every tensor it is loaded with.
+
+    Raises:
+        ConfigError: something is wrong; all of it is named.
+    """
+    require_all(partial(require_device, spec), partial(_require_checkpoint, spec))
+
+
+def _require_checkpoint(spec: EncoderSpec) -> None:
+    read_model_index(spec.checkpoint)
+    require_all(
+        partial(open_presentation, spec),
+        partial(_require_vae, AutoencoderKLMiniMaxH3, spec, "vae"),
+        partial(_require_vae, AutoencoderKLMiniMaxH3Audio, spec, "audio_vae"),
+        partial(_require_text_encoder, spec),
+    )
+
+
+def _require_vae(kind: Any, spec: EncoderSpec, name: str) -> None:
+    model = load_plain(partial(_without_weights, kind), spec, name)
+    require_tensors(spec.checkpoint / name, model.state_dict().keys())
+
+
+def _without_weights(kind: Any, folder: Path, **options: Any) -> Any:
+    with torch.device("meta"):
+        return kind.from_config(kind.load_config(folder, **options))
+
+
+def _require_text_encoder(spec: EncoderSpec) -> None:
+    folder = spec.checkpoint / "text_encoder"
+    stored_tensors(folder)  # names the file that is not whole, which the library does not
+    with quiet():
+        whole_component(Qwen3VLForConditionalGeneration, folder, config=_text_config(spec), device_map={"": "meta"})
+
+
 def _load_text_encoder(spec: EncoderSpec) -> Any:
+    dtype = getattr(torch, spec.text_dtype)
+    config = _text_config(spec)
+    return load_component(Qwen3VLForConditionalGeneration, spec, "text_encoder", config=config, dtype=dtype)
+
+
+def _text_config(spec: EncoderSpec) -> Any:
     """The conditioner's first 51 layers: bit-identical at layer 50, and 14 GB less than all 64.
 
     Raises:
         ConfigError: it has fewer; the last state of a shorter stack is post-norm and no conditioning.
     """
-    config = load_plain(Qwen3VLConfig, spec, "text_encoder")
+    config = load_plain(Qwen3VLConfig.from_pretrained, spec, "text_encoder")
     layers = config.text_config.num_hidden_layers
     if layers <= TEXT_LAYER:
         raise ConfigError(
@@ -341,8 +397,7 @@ def _load_text_encoder(spec: EncoderSpec) -> Any:
             f"{TEXT_LAYER}. Use a MiniMax-H3 checkpoint."
         )
     config.text_config.num_hidden_layers = TEXT_LAYER + 1
-    dtype = getattr(torch, spec.text_dtype)
-    return load_component(Qwen3VLForConditionalGeneration, spec, "text_encoder", config=config, dtype=dtype)
+    return config
 
 
 @contextmanager

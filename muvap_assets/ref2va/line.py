@@ -206,9 +206,14 @@ EMPTY_REPORT = EncodeReport(rows=(), findings=(), encoded={}, reused={}, corrupt
 
 
 def open_h3(layout: Layout, spec: EncoderSpec) -> Encoder:
-    """The real encoder; digests of its weights are remembered in the cache."""
-    from muvap_assets.ref2va.h3 import H3Encoder
+    """The real encoder; digests of its weights are remembered in the cache.
 
+    Raises:
+        ConfigError: the checkpoint or the device cannot be used; all that is wrong is named, and no media were looked at.
+    """
+    from muvap_assets.ref2va.h3 import H3Encoder, require_usable
+
+    require_usable(spec)
     return H3Encoder(spec, Digests(layout.cache / "weights" / "digests.json"))
 
 

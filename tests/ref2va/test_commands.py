@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +10,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from encoder_rows import FakeEncoder
+from safetensors.torch import load_file, save_file
 
 from muvap_assets.cli.main import main
+from muvap_assets.cli.ref2va import dataset_of
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
+from muvap_assets.errors import ConfigError
+from muvap_assets.layout import Layout
 from muvap_assets.ref2va import line
+from muvap_assets.ref2va.encoder_spec import EncoderSpec
 
 CANVAS = ["--width", "128", "--height", "64", "--num-frames", "22"]
 
@@ -254,3 +260,65 @@ def test_a_released_checkpoint_is_not_encoded_on_the_cpu(sources, tiny_checkpoin
     assert result.exit_code == 1
     assert "CUDA" in result.output or "cuda" in result.output
     assert "Traceback" not in result.output
+
+
+def cut_short(path):
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def without_a_tensor(path):
+    tensors = load_file(path)
+    tensors.pop(min(tensors))
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+DAMAGE = [
+    ("vae/diffusion_pytorch_model.safetensors", cut_short, "vae: diffusion_pytorch_model.safetensors cannot be loaded"),
+    ("audio_vae/diffusion_pytorch_model.safetensors", without_a_tensor, "audio_vae: missing_keys"),
+    ("audio_vae/config.json", Path.unlink, "audio_vae: it lacks config.json"),
+    ("text_encoder/model.safetensors", cut_short, "text_encoder: model.safetensors cannot be loaded"),
+    ("text_encoder/model.safetensors", without_a_tensor, "text_encoder: missing_keys"),
+    ("text_encoder/model.safetensors", Path.unlink, "text_encoder: it holds no safetensors file"),
+    ("tokenizer/tokenizer.json", Path.unlink, "tokenizer: it lacks tokenizer.json"),
+    ("transformer_ref", shutil.rmtree, "no transformer_ref"),
+    (
+        "modular_model_index.json",
+        lambda path: path.write_text("[" * 100_000),
+        "modular_model_index.json cannot be read",
+    ),
+]
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda:33"])
+def test_a_checkpoint_and_a_device_that_cannot_encode_are_refused_together_before_media_are_looked_at(
+    sources, tiny_checkpoint, tmp_path, device
+):
+    for file, damage, told in DAMAGE[:-2] if device == "cpu" else DAMAGE:
+        checkpoint = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+        damage(checkpoint / file)
+        shutil.rmtree(sources / "media", ignore_errors=True)
+        result = encode(sources / "clips.jsonl", checkpoint, tmp_path / "out", "--device", device)
+        assert result.exit_code == 1
+        *devices, one = result.output.splitlines()
+        assert told in one
+        assert [line.startswith(f"error: encoder: device is '{device}'") for line in devices] == [True] * (
+            device != "cpu"
+        )
+        assert not (tmp_path / "out.work").exists()
+        shutil.rmtree(checkpoint)
+
+
+def test_a_part_with_a_checkpoint_that_cannot_encode_is_refused_before_media_are_looked_at(
+    sources, tiny_checkpoint, tmp_path
+):
+    layout, dataset = Layout(tmp_path / "data"), dataset_of(sources / "clips.jsonl", {"num_frames": 22})
+    checkpoint = shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint")
+    spec = EncoderSpec(checkpoint=checkpoint, device="cpu")
+    assert line.make_manifest(layout, dataset, spec).published is not None
+    shutil.rmtree(sources / "media")
+    for file in ("vae/diffusion_pytorch_model.safetensors", "text_encoder/model.safetensors"):
+        cut_short(checkpoint / file)
+    with pytest.raises(ConfigError) as raised:
+        line.make_encoded_latents(layout, dataset, 0, spec)
+    assert [line.partition(": ")[2][:9] for line in str(raised.value).splitlines()] == ["diffusion", "model.saf"]
+    assert not layout.row_store.joinpath("parts").exists()
