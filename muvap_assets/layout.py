@@ -131,6 +131,11 @@ class Layout:
         return self.root / ".staging"
 
     @property
+    def exports(self) -> Path:
+        """Links to the targets of exports in progress, which are put together outside the data root."""
+        return self.staging / "exports"
+
+    @property
     def reports(self) -> Path:
         """What the last run of each artifact found."""
         return self.root / "reports"

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from muvap_assets.disk import file_states
 from muvap_assets.errors import FormatError
+from muvap_assets.exports import abandoned_exports
 from muvap_assets.journal import wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import current_version, staged
@@ -219,7 +220,9 @@ def _clean_after_kills(layout: Layout, report: MaintenanceReport) -> None:
 
 
 def remove_unfinished(layout: Layout, *, dry_run: bool = False) -> Iterator[Removal]:
-    """Remove the files outside published trees that a process was writing when it was killed."""
+    """Remove the files outside published trees that a process was writing when it was killed, also for an export."""
+    for place in abandoned_exports(layout, dry_run=dry_run):
+        yield Removal(RemovalKind.STAGING, str(place.path), tree_bytes(place.path))
     for folder in (layout.row_store, layout.cache, layout.reports):
         for path, size_bytes in remove_partials(folder, dry_run=dry_run):
             yield Removal(RemovalKind.STAGING, path.relative_to(layout.root).as_posix(), size_bytes)

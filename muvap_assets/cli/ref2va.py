@@ -151,18 +151,20 @@ def encode(
     """
     if validate_manifest_only:
         sys.exit(validate_ref2va(manifest, as_json=False, checkpoint=checkpoint, **options))
+    from muvap_assets.exports import clear_exports
     from muvap_assets.ref2va.encoder_spec import EncoderSpec, chosen_device
-    from muvap_assets.ref2va.publication import export_dataset, require_free, require_places
+    from muvap_assets.ref2va.publication import export_dataset, require_places
 
     output_dir = output_dir.resolve()
-    require_free(output_dir)  # first of all, for the root of a file system has no name to make the work directory's of
-    work_dir = (work_dir or output_dir.with_name(output_dir.name + ".work")).resolve()
-    require_places(output_dir, work_dir)
+    # The root of a file system has no name to change.
+    work_dir = (work_dir or output_dir.parent / f"{output_dir.name}.work").resolve()
     layout, dataset = Layout(work_dir), dataset_of(manifest, options)
+    clear_exports(layout, output_dir)
+    require_places(output_dir, work_dir)
     spec = EncoderSpec(checkpoint=checkpoint.resolve(), device=chosen_device(device))
     if not _encode(layout, dataset, spec):
         sys.exit(1)
-    index = export_dataset(layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)
+    index = export_dataset(layout, layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)
     click.echo(f"{output_dir}: {len(index.rows)} rows in {len(index.buckets)} buckets")
 
 

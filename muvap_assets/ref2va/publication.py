@@ -21,8 +21,9 @@ from typing import Any
 
 from muvap_assets.codes import Code
 from muvap_assets.errors import ConfigError, PublishError, ValidationError
+from muvap_assets.exports import clear_exports, export_place
 from muvap_assets.findings import Finding, Place
-from muvap_assets.layout import Artifact
+from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import (
     Outcome,
     content_version,
@@ -41,7 +42,6 @@ from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_da
 from muvap_assets.ref2va.shard_scan import Watch, each_path, index_file
 from muvap_assets.ref2va.shard_tree import check_root, shard_name
 from muvap_assets.storage.files import fsync
-from muvap_assets.storage.locks import private_place, remove_abandoned
 
 DATASET_NAME = "dataset.json"
 LOCATION_DEPENDENT = (PICKLE_NAME, STAMPS_NAME, TRAINING_NAME, DEVICE_FILE)
@@ -258,10 +258,11 @@ def _listed_twice(rows: Sequence[FinishedRow]) -> list[Finding]:
     ]
 
 
-def export_dataset(published: Path, target: Path, *, workers: int | None = None) -> DatasetIndex:
+def export_dataset(layout: Layout, published: Path, target: Path, *, workers: int | None = None) -> DatasetIndex:
     """Put a published dataset at another place: the same shards, an index of that place, there at once or not at all.
 
     Args:
+        layout: the data root that remembers the export until it is over.
         published: a version of the dataset.
         target: absent or an empty folder (contract: a nonempty output directory is refused).
 
@@ -269,13 +270,13 @@ def export_dataset(published: Path, target: Path, *, workers: int | None = None)
         PublishError: something stands at ``target``.
         ValidationError: a dataset cannot lie at ``target``, or what was written there does not verify.
     """
-    require_free(target)
     place = target.resolve()
+    clear_exports(layout, place)
+    require_free(place)
     if found := check_root(place):
         raise ValidationError(found, f"dataset {place}")
     index = read_index(published)
-    remove_abandoned(place.parent, f".{place.name}-")
-    with private_place(place.parent, f".{place.name}") as scratch:
+    with export_place(layout, place) as scratch:
         for path in tree_files(published):
             name = path.relative_to(published).as_posix()
             if name not in LOCATION_DEPENDENT or name == DEVICE_FILE:

@@ -65,7 +65,7 @@ def test_the_device_is_named_beside_the_version_and_is_no_part_of_it(site):
         assert (read_devices(made), read_devices(same)) == ({"x": 2}, {"y": 2})
         assert json.loads((made / "device.json").read_text()) == {"rows_by_device": {"x": 2}}
         assert content_version(made) != made.name  # device.json would count
-    export_dataset(made, site.folder / "exported")
+    export_dataset(Layout(site.folder / "b"), made, site.folder / "exported")
     assert read_devices(site.folder / "exported") == {"x": 2}
 
 

@@ -248,14 +248,82 @@ def test_a_process_killed_while_linking_leaves_nothing_and_the_next_one_succeeds
     assert list(artifact.staging.iterdir()) == []
 
 
-def test_an_export_killed_while_linking_leaves_nothing_and_the_next_one_succeeds(tmp_path):
-    rows = finished(tmp_path / "store", *(clean_record(name) for name in "abcde"))
-    folder, target = publish(tmp_path, rows).published.path, tmp_path / "exported" / "clips"
-    killed_at_the_third_link(f"publication.export_dataset(Path({str(folder)!r}), Path({str(target)!r}))")
-    assert not target.exists()
-    publication.export_dataset(folder, target, workers=1)
-    assert [path.name for path in target.parent.iterdir()] == ["clips"]
-    assert shards(target) == shards(folder)
+KILLED_EXPORTS = """
+import os, shutil, signal, sys, time
+from published_rows import *
+from muvap_assets.errors import PublishError
+from muvap_assets.layout import Layout
+from muvap_assets.ref2va.publication import export_dataset
+from muvap_assets.retention import Retention, maintain
+
+root, ends_by = Path(sys.argv[1]), sys.argv[2]
+layout, published, target = Layout(root / "data"), Path(sys.argv[3]), root / "exported" / "clips"
+STEPS = ("os.link", "os.rename", "os.remove", "os.symlink", "os.mkdir", "os.rmdir")
+
+
+def killed(moment):
+    \"""Whether an export came to its ``moment``-th step, where it is killed.\"""
+    child = os.fork()
+    if not child:
+        left = [moment]
+        def halt(event, arguments):
+            left[0] -= event in STEPS
+            if event in STEPS and not left[0]:
+                os.kill(os.getpid(), signal.SIGSTOP)
+                time.sleep(600)
+        sys.addaudithook(halt)
+        export_dataset(layout, published, target, workers=1)
+        os._exit(0)
+    _, status = os.waitpid(child, os.WUNTRACED)
+    if os.WIFSTOPPED(status):
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        return True
+    return False
+
+
+def tree(folder):
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != "stamps.json"}
+
+
+export_dataset(layout, published, target, workers=1)
+whole, left_at = tree(target), 0
+for moment in range(1, 1000):
+    shutil.rmtree(target, ignore_errors=True)
+    if not killed(moment):
+        break
+    left_at += len(list(target.parent.iterdir())) - target.exists() > 0
+    if ends_by == "maintenance":
+        dry = maintain(layout, Retention(), dry_run=True)
+        report = maintain(layout, Retention())
+        assert dry.removed == report.removed, (dry.removed, report.removed)
+        assert maintain(layout, Retention()).removed == []
+        assert {p.name for p in target.parent.iterdir()} <= {"clips"}
+    else:
+        try:
+            export_dataset(layout, published, target, workers=1)
+        except PublishError:
+            pass  # it was over when it was killed
+        assert tree(target) == whole
+    assert tree(target) in ({}, whole)
+    assert {p.name for p in target.parent.iterdir()} <= {"clips"}
+    assert list(layout.staging.rglob("*")) == [layout.exports], list(layout.staging.rglob("*"))
+    shutil.rmtree(target, ignore_errors=True)
+    assert {p.stat().st_nlink for p in layout.row_store.rglob("*.row")} == {2}
+print(moment, left_at)
+"""
+
+
+@pytest.mark.parametrize("ends_by", ["maintenance", "the next export"])
+def test_what_an_export_killed_at_any_step_left_is_removed_by(tmp_path, ends_by):
+    """The row store's files are linked by the published version and nothing else afterwards."""
+    rows = finished(tmp_path / "data" / "row_store" / "rows" / "ab", *(clean_record(name) for name in "abc"))
+    folder = publish(tmp_path / "data", rows).published.path
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+    words = [sys.executable, "-c", KILLED_EXPORTS, tmp_path, ends_by, folder]
+    done = subprocess.run(words, env=environment, check=True, capture_output=True, text=True)
+    moments, left_at = map(int, done.stdout.split())
+    assert moments > left_at > 10
 
 
 # --- growing and changing (B26, acceptance 5) --------------------------------------------------------------------------
