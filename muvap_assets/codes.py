@@ -690,6 +690,8 @@ class Code(StrEnum):
         "Materialize or pack it again.",
         Case("published", "what was published, whole and unchanged",
             "Materialize or pack it again, or choose another version; a damaged one may be removed."),
+        Case("link", "plain files and folders, as they were published",
+            "Put there what it leads to, or publish it again. Links above a version's folder are followed."),
         Case("part", "a part as this version writes it", "Remove it; the next run makes it again."),
         Case("columns", "the columns that this version writes, in its order"),
         Case("tokens", "the presentation's tokens, from the checkpoint's own"),
@@ -809,9 +811,10 @@ class Code(StrEnum):
         "Publish the two formats as two datasets.",
         Case("reader", "{schema}", "Open it with {reader}."))
     LINK_FOUND = ("link_found", ERROR,
-        "A symbolic link in the dataset.",
+        "A symbolic link, a pipe, a socket or a device in the dataset, or a link in its place.",
         "plain files: the trainer follows links, and drops an index that leads outside its root",
-        "Replace it by the file itself, or remove it.")
+        "Replace it by the file itself, or remove it.",
+        Case("special", "plain files and folders", "Remove it."))
     INDEX_MISSING = ("index_missing", ERROR,
         "A file of the index is not there.",
         "an existing index",

@@ -21,6 +21,8 @@ from pathlib import Path
 from muvap_assets.errors import ConfigError
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+VERSION_LENGTH = 16
+VERSION_PATTERN = re.compile(rf"[0-9a-f]{{{VERSION_LENGTH}}}")
 CURRENT = "current"
 
 

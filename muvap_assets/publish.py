@@ -29,14 +29,14 @@ from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.journal import record
-from muvap_assets.layout import NAME_PATTERN, Artifact
+from muvap_assets.layout import NAME_PATTERN, VERSION_LENGTH, Artifact
 from muvap_assets.storage.digests import file_sha256
 from muvap_assets.storage.files import fsync, remove_partials, replacing
 from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned
+from muvap_assets.storage.trees import is_folder, walk
 from muvap_assets.threads import thread_pool
 
 T = TypeVar("T")
-VERSION_LENGTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +196,13 @@ def tree_files(folder: Path) -> list[Path]:
     Raises:
         PublishError: there is a link or a special file.
     """
-    files = []
-    for path in sorted(folder.rglob("*"), key=lambda path: path.relative_to(folder).as_posix()):
-        if path.is_symlink() or not (path.is_file() or path.is_dir()):
-            raise PublishError(f"{path}: neither a plain file nor a folder, required in a published tree. Remove it.")
-        if path.is_file():
-            files.append(path)
-    return files
+    files = sorted(walk(folder))
+    for path, foreign in files:
+        if foreign:
+            raise PublishError(
+                f"{folder / path}: neither a plain file nor a folder, required in a published tree. Remove it."
+            )
+    return [folder / path for path, _ in files]
 
 
 def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str] = ()) -> Published:
@@ -233,7 +233,7 @@ def _place(folder: Path, artifact: Artifact, version: str, location_dependent: C
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
         list(remove_partials(target))  # of a killed `muvap index rebuild`, which writes within a version
-        if not target.is_dir() or content_version(target, location_dependent) != version:
+        if not is_folder(target) or content_version(target, location_dependent) != version:
             raise PublishError(
                 f"{target}: holds something else than version {version}, required is a free place. A published version "
                 "is never changed: find out who wrote there, and move it away."
@@ -279,7 +279,7 @@ def current_version(artifact: Artifact) -> str | None:
     except FileNotFoundError:
         return None
     # A link to elsewhere is none of ours, wherever it leads.
-    return version if NAME_PATTERN.fullmatch(version) and artifact.version(version).is_dir() else None
+    return version if NAME_PATTERN.fullmatch(version) and is_folder(artifact.version(version)) else None
 
 
 def require_current(artifact: Artifact) -> Published:

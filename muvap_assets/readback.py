@@ -1,6 +1,6 @@
 """Reading back what was published: a damaged file is one error that names it, whatever it makes a parser stumble over.
 
-Belongs here: the translation alone. What a file must hold is its reader's business.
+Belongs here: the translation, and that no link is followed within what was published. What a file must hold is its reader's.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
 from muvap_assets.findings import Finding
+from muvap_assets.storage.trees import LINK, VersionLink, foreign, opened, walk
 
 STUMBLES = (
     *(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
@@ -25,17 +26,51 @@ _SHOWN = 200
 
 
 @contextmanager
-def reading(path: Path, case: str = "published") -> Iterator[None]:
-    """Read ``path`` within the block; ``case`` is one of ``ARTIFACT_INVALID`` without facts.
+def reading(path: Path, case: str = "published", *, folder: bool = False) -> Iterator[None]:
+    """Read the file ``path`` within the block, or all of a ``folder``; ``case`` is one of ``ARTIFACT_INVALID`` without facts.
 
     Raises:
-        FormatError: the block stumbled over what the file holds, or the file is not there.
+        FormatError: the block stumbled over what the file holds, or the file is not there, or a link or a special file is.
     """
     try:
+        require_plain(*((path,) if folder else (path.parent, path.name)))
         yield
     except STUMBLES as error:
         finding = Finding(Code.ARTIFACT_INVALID, path, unreadable(error, path), case=case)
         raise FormatError(finding.placed(source=path.name)) from error
+
+
+def published_folder(path: Path) -> Path:
+    """The real path of a published folder that a reader is given as ``path``, wherever ``current`` points later.
+
+    Raises:
+        FormatError: a link stands in the place of a version.
+    """
+    return _opened(path).resolve()
+
+
+def require_plain(folder: Path, name: str = "") -> None:
+    """Refuse a published folder that holds a link or a special file; with ``name`` only the file of it that is read.
+
+    Raises:
+        FormatError: it does, or a link stands in the place of the version.
+    """
+    folder = _opened(folder)
+    parts = [Path(name), *Path(name).parents][:-1][::-1]
+    for path, kind in ((part.as_posix(), foreign(folder / part)) for part in parts) if parts else walk(folder):
+        if kind is not None:
+            raise _linked(folder / path, path, kind)
+
+
+def _opened(path: Path) -> Path:
+    try:
+        return opened(path)
+    except VersionLink as error:
+        raise _linked(error.path, error.path.name, LINK) from None
+
+
+def _linked(path: Path, name: str, kind: str) -> FormatError:
+    return FormatError(Finding(Code.ARTIFACT_INVALID, path, kind, case="link").placed(source=name))
 
 
 def unreadable(error: BaseException, path: Path) -> str:

@@ -38,6 +38,7 @@ from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.standing_rows import ROWS_FILE, StandingRow, read_rows
 from muvap_assets.storage.files import read_lossy_json, remove_partials, write_lossy_json
 from muvap_assets.storage.locks import exclusive, private_places
+from muvap_assets.storage.trees import is_folder
 from muvap_assets.versions import StandingVersion, artifacts, standing_versions
 
 DAY_SEC = 86_400.0
@@ -200,7 +201,7 @@ def remove_version(artifact: Artifact, version: str) -> bool:
     """Remove a version that is not current; false where it is, or is gone already."""
     with staged(artifact) as trash, exclusive(artifact.journal):
         # It may have become current again since it was found surplus.
-        if current_version(artifact) == version or not artifact.version(version).is_dir():
+        if current_version(artifact) == version or not is_folder(artifact.version(version)):
             return False
         artifact.version(version).rename(trash / version)
     return True

@@ -129,7 +129,7 @@ def read_rows(folder: Path) -> Mapping[str, Row]:
         FormatError: it cannot be read.
     """
     kind = kind_of(folder)
-    with reading(folder):
+    with reading(folder, folder=True):
         return _READERS[kind][1](folder)
 
 
@@ -206,7 +206,7 @@ def _in_store(folder: Path, ids: Collection[str]) -> _Places:
     """Rows of a part: in the row store of the data root that the version lies below."""
     places: _Places = {}
     store = Layout(folder.joinpath(*[".."] * 4).resolve()).row_store
-    with reading(folder):
+    with reading(folder, folder=True):
         for row in standing_rows(folder):
             if row.id in ids:
                 path = row_file(store, row.key)

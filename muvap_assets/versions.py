@@ -6,7 +6,6 @@ What differs between two of them is ``version_diff``'s, which of them are kept `
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,14 +16,14 @@ from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, FormatError, PublishError
 from muvap_assets.findings import Finding
 from muvap_assets.journal import events, wall_clock_sec
-from muvap_assets.layout import Artifact, Layout
-from muvap_assets.publish import VERSION_LENGTH, content_version, current_version, make_current, staged
+from muvap_assets.layout import VERSION_PATTERN, Artifact, Layout
+from muvap_assets.publish import content_version, current_version, make_current, staged
 from muvap_assets.ref2va import publication
 from muvap_assets.ref2va.devices import DEVICE_FILE
 from muvap_assets.storage.locks import exclusive
+from muvap_assets.storage.trees import is_folder
 
 LINES = ("asd", "ref2va")
-_VERSION = re.compile(rf"[0-9a-f]{{{VERSION_LENGTH}}}")
 _LOCATION_DEPENDENT: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("asd", "manifest"): manifest_files.LOCATION_DEPENDENT,
     ("ref2va", "encoded_latents"): (DEVICE_FILE,),
@@ -83,7 +82,7 @@ def standing_versions(artifact: Artifact) -> list[StandingVersion]:
     current = current_version(artifact)
     moves = events(artifact)
     last_move = {event.version: position for position, event in enumerate(moves)}
-    folders = [folder for folder in artifact.folder.glob("*") if folder.is_dir() and _VERSION.fullmatch(folder.name)]
+    folders = [each for each in artifact.folder.glob("*") if VERSION_PATTERN.fullmatch(each.name) and is_folder(each)]
     times = {folder.name: state.st_mtime for folder in folders if (state := _state(folder))}
     ordered = sorted(times, key=lambda name: (name == current, last_move.get(name, -1), times[name]), reverse=True)
     versions = []
@@ -105,7 +104,7 @@ def previous_version(artifact: Artifact) -> str | None:
     """The version that was current before the one that is, if it still stands and the journal names it."""
     current = current_version(artifact)
     moves = (event.version for event in reversed(events(artifact)))
-    return next((version for version in moves if version != current and artifact.version(version).is_dir()), None)
+    return next((version for version in moves if version != current and is_folder(artifact.version(version))), None)
 
 
 def _left_sec(artifact: Artifact, name: str, position: int | None) -> float:

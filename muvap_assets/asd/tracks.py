@@ -22,7 +22,7 @@ from muvap_assets.asd.targets import unknown_labels
 from muvap_assets.asd.timeline import FrameRate, source_indices
 from muvap_assets.errors import ConfigError, ValidationError
 from muvap_assets.findings import Place
-from muvap_assets.publish import VERSION_LENGTH
+from muvap_assets.layout import VERSION_LENGTH
 from muvap_assets.storage.digests import file_sha256
 
 _INT64_MAX = 2**63 - 1

@@ -22,6 +22,7 @@ from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.layout import CURRENT
+from muvap_assets.readback import require_plain
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.file_info import file_info_bytes, read_file_info, write_file_info
 from muvap_assets.ref2va.handover import TRAINING_NAME, moved_training, read_training, write_training
@@ -131,6 +132,7 @@ def read_index(root: Path) -> DatasetIndex:
     Raises:
         FormatError: it is missing or damaged.
     """
+    require_plain(root, INDEX_NAME)
     return read_index_file(root / INDEX_NAME)
 
 

@@ -23,6 +23,7 @@ from torch.utils.data import Dataset
 from muvap_assets.codes import Code
 from muvap_assets.errors import ConfigError, FormatError, ValidationError
 from muvap_assets.findings import Finding, Place
+from muvap_assets.readback import published_folder
 from muvap_assets.ref2va.cache import open_index
 from muvap_assets.ref2va.capacities import Capacities, overlong, oversized
 from muvap_assets.ref2va.contract import (
@@ -162,7 +163,7 @@ class _Ref2VADataset(Dataset[Document]):
                 longer than every capacity; each is named with its length.
             FormatError: there is no dataset, or one of the other format.
         """
-        self.root, self.settings = Path(root).resolve(), settings or DatasetSettings()
+        self.root, self.settings = published_folder(Path(root)), settings or DatasetSettings()
         self._index: DatasetIndex | None = self._opened()
 
     @property

@@ -26,7 +26,7 @@ from muvap_assets.codes import Code
 from muvap_assets.columns import INT, TEXT, Column, plain_schema
 from muvap_assets.errors import ConfigError, FormatError
 from muvap_assets.findings import Finding, Place
-from muvap_assets.publish import VERSION_LENGTH
+from muvap_assets.layout import VERSION_LENGTH
 from muvap_assets.ref2va.contract import (
     AUDIO_CHANNELS,
     AUDIO_ROW_WIDTH,

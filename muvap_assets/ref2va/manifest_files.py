@@ -149,7 +149,7 @@ def read_manifest(folder: Path) -> ManifestFiles:
     Raises:
         FormatError: a file is missing or is not what it should be.
     """
-    with reading(folder):
+    with reading(folder, folder=True):
         table = pq.read_table(folder / MANIFEST_NAME)
         findings = tuple(read_findings(folder / FINDINGS_NAME))
         report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))

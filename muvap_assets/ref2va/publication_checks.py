@@ -11,6 +11,7 @@ from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
 from muvap_assets.findings import Finding, Place
 from muvap_assets.publish import CheckOutcome
+from muvap_assets.readback import require_plain
 from muvap_assets.ref2va.cache import Depth, IndexVerdict, read_index, verify_index
 from muvap_assets.ref2va.capacities import overlong
 from muvap_assets.ref2va.handover import TRAINING_NAME, read_training
@@ -55,6 +56,7 @@ def verify_dataset(
     verdict = verify_index(root, place=place, depth=depth, workers=workers, watch=watch)
     try:
         index = read_index(root)
+        require_plain(root, "dataset.json")
         facts = json.loads((root / "dataset.json").read_text(encoding="utf-8"))
         rows_declared, limit = int(facts["rows"]), int(facts["max_presentation_tokens"])
     except (FormatError, OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:

@@ -30,7 +30,7 @@ from muvap_assets.codes import Code
 from muvap_assets.columns import plain_schema
 from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.findings import Finding, Place
-from muvap_assets.readback import reading
+from muvap_assets.readback import reading, require_plain
 from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, MAX_CELL_BYTES, Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, RECORD_TABLES, REFERENCE_TYPE, VISUAL_ROWS, tensor_columns
 
@@ -327,6 +327,7 @@ def open_shard(path: Path) -> pq.ParquetFile:
     Raises:
         FormatError: it is no readable Parquet file, or its schema or schema id is of neither format.
     """
+    require_plain(path.parent, path.name)
     try:
         shard = pq.ParquetFile(path)
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: a name that is not UTF-8

@@ -67,7 +67,7 @@ def read_shard_row(root: Path, path: str) -> tuple[IndexedRow, Format] | Finding
 def index_file(file: str | Path, path: str) -> tuple[IndexedRow, Format] | Finding:
     """The index's row of one file, under the name ``path``: one open, and one pass over its bytes for the digest."""
     try:
-        descriptor = os.open(file, os.O_RDONLY)
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             size = os.fstat(descriptor).st_size
             if size <= _SMALL_BYTES:

@@ -9,16 +9,15 @@ absolute path, and splits a root at ``,`` and ``:``. Hence the rules here (facts
 
 from __future__ import annotations
 
-import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from muvap_assets.codes import Code
 from muvap_assets.findings import Finding
 from muvap_assets.ref2va.geometry import BUCKET_PATTERN
+from muvap_assets.storage.trees import LINK, VersionLink, opened, walk
 
 SHARD_PATTERN = re.compile(rf"({BUCKET_PATTERN.pattern})/data_(\d{{8}})\.parquet", re.ASCII)
 
@@ -64,10 +63,15 @@ def read_tree(root: Path) -> ShardTree:
     """
     shards: list[str] = []
     findings: list[Finding] = []
-    real = root.resolve()
-    for path, is_link in _files(root, ""):
-        if is_link:
+    try:
+        real = opened(root).resolve()
+    except VersionLink as error:
+        return ShardTree((), (Finding(Code.LINK_FOUND, str(error.path), f"{LINK} in the place of a version"),))
+    for path, foreign in walk(root):
+        if foreign == LINK:
             findings.append(_link(path, root / path, real))
+        elif foreign:
+            findings.append(Finding(Code.LINK_FOUND, path, foreign, case="special"))
         elif SHARD_PATTERN.fullmatch(path):
             shards.append(path)
         elif path.endswith(".parquet"):
@@ -77,19 +81,10 @@ def read_tree(root: Path) -> ShardTree:
     return ShardTree(tuple(shards), tuple([*findings, *_gaps(shards)]))
 
 
-def _files(folder: Path, prefix: str) -> Iterator[tuple[str, bool]]:
-    with os.scandir(folder) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            if entry.is_dir(follow_symlinks=False):
-                yield from _files(folder / entry.name, f"{prefix}{entry.name}/")
-            else:
-                yield prefix + entry.name, entry.is_symlink()
-
-
 def _link(path: str, full: Path, root: Path) -> Finding:
     target = full.resolve()
     place = "inside" if target.is_relative_to(root) else "outside"
-    return Finding(Code.LINK_FOUND, path, f"a symbolic link to a place {place} the dataset")
+    return Finding(Code.LINK_FOUND, path, f"{LINK} to a place {place} the dataset")
 
 
 def _gaps(shards: list[str]) -> list[Finding]:

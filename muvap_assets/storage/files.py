@@ -64,7 +64,7 @@ def remove_partials(folder: Path, *, dry_run: bool = False) -> Iterator[tuple[Pa
 def read_lossy_json(path: Path) -> Any:
     """The value of a JSON file that is safe to lose; ``None`` where it is missing, torn, or nothing that can be parsed."""
     try:
-        return json.loads(path.read_bytes())
+        return json.loads(path.read_bytes()) if path.is_file() else None  # opening a pipe would wait for ever
     except (OSError, ValueError, RecursionError):
         return None
 

@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import pickle
+import shutil
 import struct
 import subprocess
 import sys
@@ -17,25 +18,31 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
+from loader_packs import random_track, write_small_pack
 from media_makers import raw_row, write_rows
+from published_rows import clean_record, published
 
 import muvap_assets
 import resources
 from muvap_assets.asd.corpora.ava import AvaCorpus
 from muvap_assets.asd.packs.reader import PackReader
+from muvap_assets.cli.main import main
 from muvap_assets.codes import Code
 from muvap_assets.datasets import load_datasets
-from muvap_assets.errors import ConfigError, FormatError, MuvapError, ValidationError
+from muvap_assets.errors import ConfigError, FormatError, MuvapError, PublishError, ValidationError
 from muvap_assets.layout import Artifact
 from muvap_assets.media.audio import probe_audio
 from muvap_assets.media.faces import open_npy_faces
 from muvap_assets.media.npy import npy_header_bytes
-from muvap_assets.publish import current_version, require_current
+from muvap_assets.publish import current_version, publish, require_current, staged
+from muvap_assets.ref2va.cache import rebuild_index
 from muvap_assets.ref2va.contract import DatasetOptions
 from muvap_assets.ref2va.encoder import Stage
 from muvap_assets.ref2va.file_info import read_file_info
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.row_store import RowStore
+from muvap_assets.versions import require_whole, standing_versions
 
 V = Code
 SOURCES = sorted(
@@ -155,10 +162,7 @@ def test_an_object_array_is_refused_and_never_loaded(tmp_path, planted, read):
 
 
 @pytest.mark.parametrize("name", ["faces", "audio", "labels"])
-def test_an_object_array_in_a_pack_is_refused_and_never_loaded(tmp_path, planted, name, monkeypatch):
-    monkeypatch.syspath_prepend(Path(__file__).parent.parent / "asd")
-    from loader_packs import random_track, write_small_pack
-
+def test_an_object_array_in_a_pack_is_refused_and_never_loaded(tmp_path, planted, name):
     pack = write_small_pack(tmp_path / "pack", [[random_track(np.random.default_rng(0), "a")]])
     (pack / "shard-000000" / f"{name}.npy").write_bytes(object_array(planted[0]))
     with pytest.raises(FormatError, match="object"):
@@ -266,6 +270,144 @@ def test_a_current_link_that_leads_elsewhere_is_no_version(tmp_path, target):
     assert current_version(artifact) is None
     with pytest.raises(MuvapError, match="no published version"):
         require_current(artifact)
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """A pack published below a data root, and its artifact."""
+    artifact = Artifact(tmp_path / "root", "asd", "packed_shards", "talks")
+    with staged(artifact) as folder:
+        write_small_pack(folder, [[random_track(np.random.default_rng(0), "a")]])
+        return artifact, publish(folder, artifact).path
+
+
+def moved_and_linked(path: Path, place: Path) -> Path:
+    """Move what lies at ``path`` to ``place`` and leave a link to it."""
+    path.rename(place)
+    path.symlink_to(place)
+    return path
+
+
+def verdict(folder: Path) -> str:
+    """What ``muvap verify`` says; it has to refuse."""
+    done = CliRunner().invoke(main, ["verify", str(folder)])
+    assert done.exit_code == 1, done.output
+    return done.output
+
+
+@pytest.mark.parametrize(
+    "name", ["shard-000000/faces.npy", "shard-000000/labels.npy", "shard-000000", "index.arrow", "dataset.json"]
+)
+def test_a_link_in_a_pack_is_followed_by_no_reader(tmp_path, packed, name):
+    artifact, folder = packed
+    moved_and_linked(folder / name, tmp_path / "elsewhere")
+    for place in (folder, artifact.current):
+        with pytest.raises(FormatError, match=r"a symbolic link.*required: plain files and folders"):
+            PackReader(place)
+        assert "a symbolic link" in verdict(place)
+    with pytest.raises(MuvapError):
+        require_whole(artifact, folder.name)
+
+
+def test_a_file_replaced_by_a_link_while_a_pack_is_open_is_not_followed(tmp_path, packed):
+    reader = PackReader(packed[1])
+    moved_and_linked(packed[1] / "shard-000000" / "audio.npy", tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match=r"audio\.npy: a symbolic link"):
+        reader[0]
+
+
+def test_a_pipe_in_a_published_folder_is_refused_and_not_waited_for(packed):
+    for name in ("shard-000000/index.json", "stray", "index.arrow", "dataset.json"):
+        (packed[1] / name).unlink(missing_ok=True)
+        os.mkfifo(packed[1] / name)
+        with pytest.raises(FormatError, match="a pipe, a socket or a device"):
+            PackReader(packed[1])
+        assert "a pipe, a socket or a device" in verdict(packed[1])
+
+
+@pytest.mark.parametrize(
+    "place", ["version", "current", "link of a reader to the version", "link of a reader to current"]
+)
+def test_a_version_replaced_by_a_link_is_no_version(tmp_path, packed, place):
+    artifact, folder = packed
+    moved_and_linked(folder, tmp_path / "elsewhere")
+    mine = tmp_path / "mine"
+    mine.symlink_to(artifact.current if place == "link of a reader to current" else folder)
+    place = {"version": folder, "current": artifact.current}.get(place, mine)
+    with pytest.raises(FormatError, match=r"a symbolic link.*required: plain files and folders"):
+        PackReader(place)
+    assert "a symbolic link" in verdict(place)
+    assert current_version(artifact) is None
+    assert [version.version for version in standing_versions(artifact)] == []
+
+
+def test_publishing_does_not_take_a_link_for_the_version_it_has_the_name_of(tmp_path, packed):
+    artifact, folder = packed
+    moved_and_linked(folder, tmp_path / "elsewhere")
+    with staged(artifact) as again:
+        shutil.copytree(tmp_path / "elsewhere", again, dirs_exist_ok=True)
+        with pytest.raises(PublishError, match="holds something else than version"):
+            publish(again, artifact)
+
+
+def test_links_above_a_version_and_links_of_a_reader_to_it_are_followed(tmp_path, packed):
+    artifact, folder = packed
+    (tmp_path / "above").symlink_to(artifact.folder.parent)
+    (tmp_path / "mine").symlink_to(folder)
+    (tmp_path / "latest").symlink_to(artifact.current)
+    for place in (artifact.current, tmp_path / "above" / "talks" / "current", tmp_path / "mine", tmp_path / "latest"):
+        assert PackReader(place).path == folder.resolve()
+        assert "symbolic link" not in CliRunner().invoke(main, ["verify", str(place)]).output
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """A small published dataset of ref2va."""
+    return published(tmp_path / "root", clean_record("a"), clean_record("b"))
+
+
+@pytest.mark.parametrize(
+    "name", ["map_style_cache", "map_style_cache/index.arrow", "dataset.json", "training.yaml", "shard"]
+)
+def test_a_link_in_a_dataset_is_followed_by_no_reader(tmp_path, dataset, name):
+    from muvap_assets.ref2va.dataset import PackedRef2VADataset
+
+    path = next(dataset.glob("bucket=*/*.parquet")) if name == "shard" else dataset / name
+    moved_and_linked(path, tmp_path / "elsewhere.parquet")
+    with pytest.raises(ValidationError, match="a symbolic link"):
+        PackedRef2VADataset(dataset)
+    assert "a symbolic link" in verdict(dataset)
+
+
+@pytest.mark.parametrize(
+    "name", ["dataset.json", "map_style_cache/stamps.json", "bucket=32x32-5f/data_00000009.parquet"]
+)
+def test_a_pipe_in_a_dataset_is_refused_and_not_waited_for(dataset, name):
+    (dataset / name).unlink(missing_ok=True)
+    os.mkfifo(dataset / name)
+    assert "a pipe, a socket or a device" in verdict(dataset)
+    with pytest.raises(ValidationError, match="a pipe, a socket or a device"):
+        rebuild_index(dataset)
+
+
+def test_a_dataset_replaced_by_a_link_is_none(tmp_path, dataset):
+    from muvap_assets.ref2va.dataset import PackedRef2VADataset
+
+    root = moved_and_linked(dataset, tmp_path / "elsewhere")
+    for place in (root, root.parent / "current"):
+        with pytest.raises(ValidationError, match="a symbolic link"):
+            PackedRef2VADataset(place)
+        assert "a symbolic link in the place of a version" in verdict(place)
+
+
+@pytest.mark.parametrize("line", ["asd", "ref2va"])
+def test_a_manifest_that_is_a_link_is_not_read(tmp_path, line):
+    from muvap_assets.asd import manifest_files as asd
+    from muvap_assets.ref2va import manifest_files as ref2va
+
+    (tmp_path / "manifest.parquet").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match=r"manifest\.parquet: a symbolic link"):
+        {"asd": asd, "ref2va": ref2va}[line].read_manifest(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", "/etc", "current", "a\0b", ""])

@@ -46,7 +46,7 @@ from muvap_assets.findings import Finding
 from muvap_assets.layout import CURRENT
 from muvap_assets.media.faces import FACE_CONVERSION
 from muvap_assets.publish import write_json
-from muvap_assets.readback import unreadable
+from muvap_assets.readback import require_plain, unreadable
 
 FORMAT = "muvap-asd-mmap"
 FORMAT_VERSION = 4
@@ -114,6 +114,7 @@ def read_header(folder: Path) -> PackHeader:
         FormatError: it is missing or no JSON object, or the pack is of another format, version or unit.
     """
     path = folder / HEADER_FILE
+    require_plain(folder, HEADER_FILE)
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
@@ -216,6 +217,7 @@ def map_index(folder: Path) -> pa.RecordBatch:
         FormatError: it is missing, no Arrow file, or holds other columns.
     """
     path = folder / ARROW_FILE
+    require_plain(folder, ARROW_FILE)
     try:
         reader = pa.ipc.open_file(pa.memory_map(str(path), "r"))
         batch = reader.get_batch(0) if reader.num_record_batches == 1 else None

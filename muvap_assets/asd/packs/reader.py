@@ -35,6 +35,7 @@ from muvap_assets.codes import Code
 from muvap_assets.errors import FormatError
 from muvap_assets.findings import Finding
 from muvap_assets.media.npy import NpyError, read_npy_header
+from muvap_assets.readback import published_folder, require_plain
 
 MAPPED_SHARDS = 8192
 """Of one pack at a time, three maps each: Linux gives a process 65,530. Views in use keep the map they are of."""
@@ -97,8 +98,9 @@ class PackReader:
             FormatError: it is no pack of this format and version, or its files and its index disagree.
         """
         # Resolved, so that shards opened later come from the version that was opened, wherever ``current`` points by then.
-        self.path = Path(path).resolve()
+        self.path = published_folder(Path(path))
         self.header: PackHeader = read_header(self.path)
+        require_plain(self.path)
         self._index = map_index(self.path)
         if self._index.num_rows != self.header.samples:
             found = f"{self._index.num_rows} rows"
@@ -200,6 +202,8 @@ class PackReader:
 
 def _map_shard(path: Path, shard: int) -> ShardArrays:
     folder = path / shard_name(shard)
+    for name, _, _ in _EXPECTED:
+        require_plain(path, f"{folder.name}/{name}")
     try:
         return ShardArrays(*(map_npy(folder / name) for name, _, _ in _EXPECTED))
     except (OSError, ValueError) as error:

@@ -44,6 +44,7 @@ from muvap_assets.errors import ConfigError, FormatError
 from muvap_assets.findings import Finding, Place
 from muvap_assets.media.npy import NpyError
 from muvap_assets.publish import CheckOutcome, not_run
+from muvap_assets.readback import require_plain
 from muvap_assets.threads import thread_pool
 
 PACK_CHECKS = (
@@ -148,7 +149,9 @@ class _Pack:
 
 
 def _open(folder: Path) -> _Pack:
-    header, index = read_header(folder), map_index(folder)
+    header = read_header(folder)
+    require_plain(folder)
+    index = map_index(folder)
     lengths: list[ShardLengths | FormatError] = []
     for shard in range(min(header.shards, index.num_rows)):
         try:
