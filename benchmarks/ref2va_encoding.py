@@ -142,6 +142,8 @@ class SlowDevice:
         self.waited: dict[str, float] = {}
         self.worked = 0.0
         self.fingerprint = EncoderFingerprint({stage: {"slow": "device"} for stage in Stage})
+        self.device = "slow"
+        self.text_width = 32
 
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
         """One token a reference."""

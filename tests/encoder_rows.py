@@ -110,6 +110,7 @@ class FakeEncoder:
         self.calls: list[tuple[Stage, str]] = []
         self.fingerprint = EncoderFingerprint({stage: {"fake": version} for stage in Stage})
         self.device = "fake"
+        self.text_width = 32
         self.decoded: list[tuple[Stage, str]] = []
         self._media: dict[bytes, np.ndarray] = {}
         self._loaded = False
@@ -176,7 +177,10 @@ class FakeEncoder:
                 "ref_audio_latents": np.array(counts, dtype=np.int64),
             }
         length = self.plan_tokens(row.caption, [r.presented for r in row.references]).total
-        return {"text_embedding": np.full((length, 32), value), "text_token_tags": np.ones(length, dtype=np.int64)}
+        return {
+            "text_embedding": np.full((length, self.text_width), value),
+            "text_token_tags": np.ones(length, dtype=np.int64),
+        }
 
 
 def tree(root: Path) -> dict[str, bytes]:

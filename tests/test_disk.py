@@ -6,8 +6,9 @@ import shutil
 import subprocess
 from collections import namedtuple
 
+import numpy as np
 import pytest
-from encoder_rows import FakeEncoder, image, row
+from encoder_rows import FakeEncoder, audio, image, row, video
 from version_roots import names
 
 from muvap_assets import disk
@@ -21,8 +22,23 @@ from muvap_assets.errors import PublishError
 from muvap_assets.layout import Layout
 from muvap_assets.media import npy
 from muvap_assets.publish import content_version, current_version
+from muvap_assets.ref2va import encode
 from muvap_assets.ref2va.encode import EncodeOptions, encode_rows
 from muvap_assets.ref2va.row_store import RowStore
+
+
+class NoisyEncoder(FakeEncoder):
+    """Makes random values of a width that a real conditioner may have."""
+
+    def __init__(self):
+        super().__init__()
+        self.text_width = 640
+
+    def encode(self, stage, row, media, sequence_length):
+        tensors, drawn = super().encode(stage, row, media, sequence_length), np.random.default_rng(len(row.caption))
+        floats = {name for name, values in tensors.items() if values.dtype == np.float32}
+        return tensors | {n: drawn.standard_normal(tensors[n].shape).astype(np.float32) for n in floats}
+
 
 Usage = namedtuple("Usage", "total used free")
 
@@ -143,15 +159,32 @@ def test_a_real_small_disk_refuses_keeps_what_it_has_and_takes_what_fits(corpus,
 
 def test_rows_to_encode_are_estimated_without_those_that_stand(tmp_path, monkeypatch):
     store = RowStore(tmp_path / "store")
-    rows = [row("a", image(1)), row("b", image(2), seed=3)]
-    encode_rows(rows[:1], FakeEncoder(), store)
-    estimated = EncodeOptions(estimated_bytes={"a": 10**12, "b": 10**9}, source="clips.jsonl")
-    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0, 0, 10**9))
-    with pytest.raises(PublishError, match=r"rows of clips.jsonl: 1.000 GB free .*; required: 2.000 GB, 1.000 GB more"):
-        encode_rows(rows, FakeEncoder(), store, estimated)
-    # Stage after stage is stored before the first row is: what a killed run left counts.
-    monkeypatch.setattr(store, "part_bytes", lambda stage, key: 250_000_000)
-    assert len(encode_rows(rows, FakeEncoder(), store, estimated).rows) == 2
+    many = (image(1), video(2, sound=9_000), audio(3))
+    rows = [row("a", *many), row("b", *many, seed=3), row("c", *many, seed=3, caption="Another " * 500)]
+    asked = []
+
+    def require(place, needed_bytes, what):
+        asked.append(needed_bytes)
+        require_space(place, needed_bytes, what)
+
+    def written():
+        return sum(state.st_size for state in file_states(store.root))
+
+    monkeypatch.setattr(encode, "require_space", require)
+    for some, parts in ((rows[:1], 5), (rows[:2], 2), (rows, 1)):  # those that no row before has
+        before = written()
+        assert len(encode_rows(some, NoisyEncoder(), store).rows) == len(some)
+        took = written() - before
+        assert took <= asked[-1] < 1.1 * took + 18_000 + 6_000 * parts
+    encode_rows(rows, NoisyEncoder(), store)
+    assert asked[-1] == 0
+    for path in store.root.glob("rows/*/*.row"):
+        path.unlink()  # as where a run was killed before its first row stood
+    encode_rows(rows, NoisyEncoder(), store)
+    assert asked[-1] < written()
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0, 0, 10**5))
+    with pytest.raises(PublishError, match=r"rows of clips.jsonl: .* free .*; required: "):
+        encode_rows([row("d", *many, seed=4)], NoisyEncoder(), store, EncodeOptions(source="clips.jsonl"))
 
 
 def test_a_full_disk_after_the_pack_was_published_costs_only_the_next_ones_time(published, monkeypatch):

@@ -46,7 +46,11 @@ from muvap_assets.ref2va.geometry import joint_sequence_length
 from muvap_assets.ref2va.prefetch import prepared_ahead, stage_media
 from muvap_assets.ref2va.records import write_shard
 from muvap_assets.ref2va.row_store import RowStore, part_key, row_key
+from muvap_assets.ref2va.sizes import stage_bytes
 from muvap_assets.ref2va.verify import non_finite, verify_row_file
+
+# What a file holds beside its tensors, at most; the least that a file takes on most disks is 4 KiB.
+_PART_BYTES, _ROW_BYTES, _REFERENCE_BYTES = 4096, 16_384, 512
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,14 +119,12 @@ class EncodeOptions:
         workers: threads that prepare media ahead of the device; by default every core but one, at most 8.
         blocks_ahead: media blocks that may wait for each row being prepared.
         source: the manifest's name, for messages.
-        estimated_bytes: of each row's tensors, by its id, as the manifest counted them; the disk has to have as much.
     """
 
     max_presentation_tokens: int = DEFAULT_PRESENTATION_TOKENS
     workers: int = field(default_factory=lambda: min(8, max(1, (os.cpu_count() or 2) - 1)))
     blocks_ahead: int = 4
     source: str | None = None
-    estimated_bytes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -195,7 +197,7 @@ def encode_rows(
 
     Raises:
         ConfigError: the encoder's checkpoint or device cannot be used.
-        PublishError: the disk has not the space that the missing rows are estimated to take.
+        PublishError: the disk has not the space that the missing parts and rows may take.
         OSError: the store cannot be written.
     """
     run = _Run(encoder, store, options or EncodeOptions(), progress)
@@ -249,13 +251,17 @@ def _stands(run: _Run, work: _Work) -> bool:
 
 
 def _bytes_to_write(run: _Run, works: Sequence[_Work]) -> int:
-    """What is left to be written: each row's tensors twice, as parts and as a row, less the parts that stand."""
-    total = 0
+    """What is written at most: the parts that do not stand, each once, and the rows as if their tensors were not compressed."""
+    rows, missing, width = 0, dict[tuple[Stage, str], int](), run.encoder.text_width
     for work in works:
-        estimated = run.options.estimated_bytes.get(work.row.sample_id, 0)
-        standing = sum(run.store.part_bytes(stage, key) for stage, key in work.parts.items())
-        total += max(2 * estimated - standing, 0)
-    return total
+        references = [reference.geometry for reference in work.row.references]
+        tensors = stage_bytes(work.row.geometry, references, work.text_tokens, width)
+        rows += sum(tensors.values()) + _ROW_BYTES + _REFERENCE_BYTES * len(references)
+        rows += len(work.row.caption.encode()) + len(work.row.file_name.encode())
+        for stage, key in work.parts.items():
+            if not run.store.names_part(stage, key):
+                missing[stage, key] = tensors[stage] + _PART_BYTES + _REFERENCE_BYTES * len(references)
+    return rows + sum(missing.values())
 
 
 def _encode_missing(run: _Run, works: Sequence[_Work]) -> None:

@@ -250,6 +250,10 @@ class Encoder(Protocol):
     def device(self) -> str:
         """Where it computes, as ``device.json`` names it: the kind of device, and its instruction set or model."""
 
+    @property
+    def text_width(self) -> int:
+        """Values of a presentation token's embedding."""
+
     def plan_tokens(self, caption: str, references: Sequence[PresentedReference]) -> TokenPlan:
         """Presentation tokens by part, with no weight loaded; the total equals what the text stage then produces.
 

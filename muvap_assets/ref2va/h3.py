@@ -109,6 +109,11 @@ class H3Encoder:
         return device_name(self.spec)
 
     @property
+    def text_width(self) -> int:
+        """The hidden size of the conditioner, by its configuration."""
+        return int(_text_config(self.spec).text_config.hidden_size)
+
+    @property
     def presentation(self) -> Presentation:
         """The tokenizer and processor: small, loaded once, kept."""
         if self._presentation is None:

@@ -167,8 +167,7 @@ def make_encoded_latents(
             encoder = open_h3(layout, spec)
             facts = MediaFacts(media_cache(layout))
             rows, refused = admitted_rows(facts, dataset, samples, spec.checkpoint)
-            estimated = dict(zip(*(files.table.column(n).to_pylist() for n in ("id", "estimated_bytes")), strict=True))
-            report = encode_admitted(layout, dataset, rows, encoder, progress, estimated)
+            report = encode_admitted(layout, dataset, rows, encoder, progress)
             report = replace(
                 report,
                 findings=(*refused, *report.findings),
@@ -240,12 +239,8 @@ def encode_admitted(
     rows: Sequence[RowInput],
     encoder: Encoder,
     progress: Progress,
-    estimated_bytes: Mapping[str, int] | None = None,
 ) -> EncodeReport:
-    """Encode what is missing of rows that were admitted; see :func:`muvap_assets.ref2va.encode.encode_rows`.
-
-    ``estimated_bytes`` is about what each row takes on disk, by id, where that is known.
-    """
+    """Encode what is missing of rows that were admitted; see :func:`muvap_assets.ref2va.encode.encode_rows`."""
     limit, parts = dataset.options.max_presentation_tokens, 0
 
     def watch(state: encode.Progress) -> None:
@@ -257,9 +252,7 @@ def encode_admitted(
         rows,
         encoder,
         RowStore(layout.row_store),
-        EncodeOptions(
-            max_presentation_tokens=limit, source=dataset.manifest.name, estimated_bytes=estimated_bytes or {}
-        ),
+        EncodeOptions(max_presentation_tokens=limit, source=dataset.manifest.name),
         watch,
     )
     if parts:

@@ -20,13 +20,8 @@ from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding, Place, errors_of
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.ref2va.contract import (
-    AUDIO_CHANNELS,
-    AUDIO_ROW_WIDTH,
     CLIP_FRAMES,
-    FLOAT_BYTES,
     TEXT_WIDTH,
-    VIDEO_CHANNELS,
-    VISUAL_ROW_WIDTH,
     DatasetOptions,
     RawSample,
     TokenPlan,
@@ -39,14 +34,11 @@ from muvap_assets.ref2va.geometry import (
     clip_duration_samples,
     joint_sequence_length,
     padded_length,
-    target_audio_latents,
-    target_video_shape,
 )
 from muvap_assets.ref2va.media_facts import MediaFacts
 from muvap_assets.ref2va.plan import RowPlan, TargetFacts, plan_row
 from muvap_assets.ref2va.raw_manifest import RawManifest, read_raw_manifest
-
-_TAG_BYTES = 8
+from muvap_assets.ref2va.sizes import stage_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,14 +76,9 @@ class RowReport:
         """Bytes of its tensors before compression, at the released widths; without the text where tokens are unknown."""
         if self.plan is None:
             return 0
-        frames, height, width = target_video_shape(self.plan.geometry)
-        values = VIDEO_CHANNELS * frames * height * width
-        values += AUDIO_CHANNELS * AUDIO_ROW_WIDTH * target_audio_latents(self.plan.geometry.num_frames)
-        for reference in self.plan.references:
-            values += reference.geometry.visual_rows * VISUAL_ROW_WIDTH
-            values += reference.geometry.audio_rows * AUDIO_ROW_WIDTH
+        references = [reference.geometry for reference in self.plan.references]
         tokens = 0 if self.tokens is None else self.tokens.total
-        return FLOAT_BYTES * (values + tokens * TEXT_WIDTH) + _TAG_BYTES * tokens
+        return sum(stage_bytes(self.plan.geometry, references, tokens, TEXT_WIDTH).values())
 
     @property
     def vae_pixels(self) -> int:

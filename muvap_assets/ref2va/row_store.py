@@ -127,10 +127,9 @@ class RowStore:
         path.unlink(missing_ok=True)
         return False
 
-    def part_bytes(self, stage: Stage, key: str) -> int:
-        """Size of the part's file; none where it does not stand. Whether it is whole is not looked at."""
-        path = self._part_path(stage, key)
-        return path.stat().st_size if path.is_file() else 0
+    def names_part(self, stage: Stage, key: str) -> bool:
+        """Whether there is a file of the part. Whether it is whole is not looked at."""
+        return self._part_path(stage, key).is_file()
 
     def read_part(self, stage: Stage, key: str) -> dict[str, npt.NDArray[Any]] | None:
         """The arrays of a part, or ``None`` where it does not stand or was damaged."""
