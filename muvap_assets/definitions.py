@@ -11,7 +11,7 @@ from pathlib import Path
 import dagster as dg
 
 from muvap_assets.datasets import DATASETS_VARIABLE, load_datasets
-from muvap_assets.defs import alerts, asd, automation, freshness, maintenance, partitions, ref2va
+from muvap_assets.defs import alerts, asd, automation, freshness, maintenance, partitions, pools, ref2va
 from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, data_root_of, path_of_variable, written
 from resources.corpora import DEFAULT_DATASETS, CorporaResource
 from resources.h3 import CHECKPOINT_VARIABLE, DEVICE_VARIABLE, MiniMaxH3Resource
@@ -47,6 +47,7 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
             *automation.build_automation_sensors(),
             *freshness.build_age_sensors(datasets),
             *alerts.build_alert_sensors(),
+            pools.build_dead_run_sensor(),
         ],
         schedules=automation.build_schedules(by_line, cron),
         resources={
@@ -56,7 +57,7 @@ def build_defs(*, datasets_file: Path | None = None, data_root: Path | None = No
                 checkpoint=written(checkpoint), device=os.environ.get(DEVICE_VARIABLE) or "auto"
             ),
         },
-        executor=dg.in_process_executor,
+        executor=pools.one_process_executor,
     )
 
 

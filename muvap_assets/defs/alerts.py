@@ -13,6 +13,7 @@ import dagster as dg
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluation
 
 from muvap_assets.alerts import Alert, send
+from muvap_assets.defs.pools import subject
 
 
 def build_alert_sensors() -> list[dg.SensorDefinition]:
@@ -28,12 +29,15 @@ def _failed_runs() -> dg.SensorDefinition:
         reasons = [step.user_failure_data.description for step in steps if step.user_failure_data]
         reason = (reasons[0] if reasons else error) or error
         assets = sorted(key.to_user_string() for key in run.asset_selection or ())
-        partition = run.tags.get("dagster/partition")
-        subject = f"{', '.join(assets) or run.job_name}{f' [{partition}]' if partition else ''}"
         alert = Alert(
             kind="run_failure",
-            text=f"{subject}: run {run.run_id} failed: {reason.splitlines()[0]}",
-            facts={"run_id": run.run_id, "job": run.job_name, "assets": assets, "partition": partition},
+            text=f"{subject(run)}: run {run.run_id} failed: {reason.splitlines()[0]}",
+            facts={
+                "run_id": run.run_id,
+                "job": run.job_name,
+                "assets": assets,
+                "partition": run.tags.get("dagster/partition"),
+            },
         )
         tell(context.log, alert)
 

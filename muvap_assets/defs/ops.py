@@ -12,8 +12,10 @@ from pathlib import Path
 import click
 import dagster as dg
 
+from muvap_assets.defs import pools
+
 QUIET_SEC = 120
-"""A run that wrote to its log this recently may well be alive: one that encodes writes a line every few seconds."""
+"""A run of another machine that wrote to its log this recently may well be alive: one that encodes writes every few seconds."""
 
 
 @click.group()
@@ -23,13 +25,14 @@ def ops() -> None:
 
 @ops.command("release-run")
 @click.argument("run_id")
-@click.option("--force", is_flag=True, help="Also a run that wrote to its log a moment ago.")
+@click.option("--force", is_flag=True, help="Also a run that may be alive.")
 def release_run(run_id: str, force: bool) -> None:
     """Release what RUN_ID holds: for a run whose process was killed, which still holds the GPU's place.
 
     Its place in every pool is freed, and where it was not over yet it is reported failed. Its data need nothing: what was
     not published is cleaned up by the next run, rows that were encoded are kept. A run that is alive must be terminated
-    instead (in the UI), or two runs would share one GPU.
+    instead (in the UI), or two runs would share one GPU. One whose process on this machine is seen to be dead is released
+    at once, and by the next run that waits for its place; this is for one of another machine.
     """
     error = _without_home()
     if error is None:
@@ -61,15 +64,18 @@ def release(instance: dg.DagsterInstance, run_id: str, *, force: bool = False) -
     run = instance.get_run_by_id(run_id)
     if run is None:
         return f"run {run_id}: not in this instance; required: a run's id, as the UI and the log name it. Is DAGSTER_HOME right?"
-    if not run.is_finished:
+    life, known = pools.life_of(instance, run_id)
+    if life is pools.Life.ALIVE and not force:
+        return f"run {run_id}: {known}; required: a dead one. Terminate it in the UI, or with `kill`, first."
+    if life is pools.Life.UNKNOWN and not run.is_finished and not force:
         quiet = _quiet_sec(instance, run_id)
-        if quiet < QUIET_SEC and not force:
+        if quiet < QUIET_SEC:
             return (
-                f"run {run_id}: it wrote to its log {quiet:.0f} s ago, required: {QUIET_SEC} s of silence. If its process is "
-                "dead, use --force; if it is alive, terminate it in the UI."
+                f"run {run_id}: it wrote to its log {quiet:.0f} s ago, required: {QUIET_SEC} s of silence, for it has {known}. "
+                "If its process is dead, use --force; if it is alive, terminate it in the UI."
             )
-        instance.report_run_failed(run, "Released by hand (muvap ops release-run): its process was gone.")
-    instance.event_log_storage.free_concurrency_slots_for_run(run_id)
+    pools.give_back(instance, run, "Released by hand (muvap ops release-run): its process was gone.")
+    pools.forget(instance, run_id)
     return None
 
 
