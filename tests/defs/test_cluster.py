@@ -58,7 +58,7 @@ def without_sensors(whole):
         assets=[*whole.assets, hangs_once],
         asset_checks=whole.asset_checks,
         resources=whole.resources,
-        executor=dg.in_process_executor,
+        executor=whole.executor,
     )
 
 
