@@ -8,6 +8,7 @@
       cache/                                     counts and digests of media and weights, safe to lose
       journal/<line>/<artifact>/<partition>.jsonl  when which version became current
       .staging/                                  private folders of runs in progress, on the same file system
+      .in_use                                    locked by whoever makes something, and alone by a purge
 
 Knows nothing of Dagster, and touches no file.
 """
@@ -126,6 +127,11 @@ class Layout:
     def ref2va_parquet_cache_index(self, dataset: str) -> Artifact:
         """The published dataset: shards and their index."""
         return self.artifact("ref2va", "parquet_cache_index", dataset)
+
+    @property
+    def in_use(self) -> Path:
+        """The lock of the whole data root: shared by whoever makes something of it, and had alone by a purge."""
+        return self.root / ".in_use"
 
     @property
     def staging(self) -> Path:

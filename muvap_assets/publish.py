@@ -16,27 +16,31 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import logging
 import os
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from muvap_assets.codes import Code, Severity
 from muvap_assets.disk import free_bytes
 from muvap_assets.errors import PublishError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.journal import record
-from muvap_assets.layout import NAME_PATTERN, VERSION_LENGTH, Artifact
+from muvap_assets.layout import NAME_PATTERN, VERSION_LENGTH, Artifact, Layout
 from muvap_assets.storage.digests import file_sha256
 from muvap_assets.storage.files import fsync, remove_partials, replacing
-from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned
+from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned, shared
 from muvap_assets.storage.trees import is_folder, walk
 from muvap_assets.threads import thread_pool
 
 T = TypeVar("T")
+P = ParamSpec("P")
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +91,28 @@ class Outcome(Generic[T]):
         return tuple(check for check in self.checks if check.blocks)
 
 
+@contextmanager
+def at_work(layout: Layout) -> Iterator[None]:
+    """Keep a purge of the data root from beginning until the block ends; one that is under way is waited for.
+
+    Held from before the first input is looked up until the last cache is written: what is published, and what is remembered of
+    it, was read either before a purge looked for it or after everything that was purged was gone.
+    """
+    with shared(layout.in_use, lambda: _LOG.warning("%s: waits for a purge of this data root to end", layout.root)):
+        yield
+
+
+def works(make: Callable[Concatenate[Layout, P], T]) -> Callable[Concatenate[Layout, P], T]:
+    """A function that makes something below a data root, its first argument, :func:`at_work` while it runs."""
+
+    @wraps(make)
+    def working(layout: Layout, /, *arguments: P.args, **options: P.kwargs) -> T:
+        with at_work(layout):
+            return make(layout, *arguments, **options)
+
+    return working
+
+
 def run_checked(
     artifact: Artifact,
     *,
@@ -110,7 +136,7 @@ def run_checked(
         PublishError: the disk is full, or something else stands where the version would go.
     """
     try:
-        with staged(artifact) as folder:
+        with at_work(Layout(artifact.root)), staged(artifact) as folder:
             value = _built(artifact, build, folder)
             outcomes = compare_with_declared(list(check(folder, value)), declared)
             found = {finding: finding for finding in findings(value)}

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -33,7 +33,7 @@ from muvap_assets.errors import FormatError
 from muvap_assets.exports import abandoned_exports
 from muvap_assets.journal import wall_clock_sec
 from muvap_assets.layout import Artifact, Layout
-from muvap_assets.publish import current_version, staged
+from muvap_assets.publish import at_work, current_version, staged
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.standing_rows import ROWS_FILE, StandingRow, read_rows
 from muvap_assets.storage.files import read_lossy_json, remove_partials, write_lossy_json
@@ -114,6 +114,12 @@ def maintain(
     """
     ages = Ages(layout, wall_clock_sec() if now_sec is None else now_sec)
     report = MaintenanceReport(dry_run)
+    with nullcontext() if dry_run else at_work(layout):
+        _maintain(layout, retention, ages, report)
+    return report
+
+
+def _maintain(layout: Layout, retention: Retention, ages: Ages, report: MaintenanceReport) -> None:
     _clean_after_kills(layout, report)
     gone: set[Path] = set()
     names_taken: Counter[tuple[int, int]] = Counter()
@@ -121,17 +127,16 @@ def maintain(
         for version in surplus_versions(artifact, retention, ages):
             folder = artifact.version(version.version)
             # Only a dry run leaves the names in place that versions before this one would have lost.
-            freed_bytes = tree_bytes(folder, names_taken if dry_run else None)
-            if dry_run or remove_version(artifact, version.version):
+            freed_bytes = tree_bytes(folder, names_taken if report.dry_run else None)
+            if report.dry_run or remove_version(artifact, version.version):
                 gone.add(folder)
                 label = f"{artifact.label} {version.version}"
                 report.removed.append(Removal(RemovalKind.VERSION, label, freed_bytes))
     _clean_row_store(layout, report, ages, retention.row_grace_sec, gone)
     _clean_pack_cache(layout, report, gone)
     report.left += ages.left()
-    if not dry_run:
+    if not report.dry_run:
         ages.save()
-    return report
 
 
 # --- ages -------------------------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from muvap_assets.ref2va.contract import Dataset
 from muvap_assets.ref2va.raw_manifest import read_bounded
 from muvap_assets.storage.digests import Digests, texts_sha256
 from muvap_assets.storage.files import read_lossy_json, write_lossy_json
+from muvap_assets.storage.locks import tried
 
 LINES = ("asd", "ref2va")
 MISSING = "missing"
@@ -109,8 +110,15 @@ def fingerprint(source: Source, layout: Layout, *, deadline: float = float("inf"
         deadline: on :func:`time.monotonic`.
 
     Raises:
-        OutOfTime: the deadline passed.
+        OutOfTime: the deadline passed, or a purge of the data root is under way, which removes from the cache too.
     """
+    with tried(layout.in_use, share=True) as free:
+        if not free:
+            raise OutOfTime
+        return _fingerprint(source, layout, deadline)
+
+
+def _fingerprint(source: Source, layout: Layout, deadline: float) -> Fingerprint:
     folder, cache_name = layout.cache / "sources", f"{source.line}-{source.name}.json"
     digests = Digests(folder / cache_name)
     try:

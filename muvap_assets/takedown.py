@@ -4,23 +4,26 @@ The order is fixed: first it leaves the source manifest and everything current i
 purged from what stands beside: rows and parts of the row store, what caches and reports say about it, and versions that hold
 it, as a whole, manifests last. Until then nothing is removed, and what has to be made again is said.
 
-| named by     | found in asd by                             | found in ref2va by                                                |
-|--------------|---------------------------------------------|-------------------------------------------------------------------|
-| recording    | ``recording_id``                            |                                                                   |
-| media        | ``recording_id``; digests of the face files | digests of the files the manifest names, as they are or were seen |
-| sample       | ``sample_id``, also of findings             | ``id``, also of findings                                          |
+| named by     | found in asd by                             | found in ref2va by                                           |
+|--------------|---------------------------------------------|--------------------------------------------------------------|
+| recording    | ``recording_id``                            |                                                              |
+| media        | ``recording_id``; digests of the face files | the digests that manifests and rows were written with        |
+| sample       | ``sample_id``, also of findings             | ``id``, also of findings                                     |
 
-A media file that is gone from its place can be told by its digest only where a cache remembers it, or it is a recording:
-purge first and delete the file afterwards, or name the samples. What lies outside the data root (exports, backups,
-Dagster's event log) is not reached.
+Face files are read as they are now: purge first and delete the file afterwards, or name the samples. A ref2va manifest or row of
+an earlier release does not say what it was made from: it may hold any file. What lies outside the data root (exports,
+backups, Dagster's event log) is not reached.
+
+A purge has the data root alone, so that nothing is being made meanwhile: whoever makes something shares its lock from before it
+looks at an input until its last cache is written (``publish.at_work``).
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -37,13 +40,14 @@ from muvap_assets.publish import current_version, read_findings
 from muvap_assets.readback import reading
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.line import media_cache
-from muvap_assets.ref2va.manifest_files import read_manifest
+from muvap_assets.ref2va.manifest_files import MEDIA_COLUMN
 from muvap_assets.ref2va.media_facts import DIGESTS_NAME
+from muvap_assets.ref2va.records import provenance_of
 from muvap_assets.retention import Removal, RemovalKind, listed_rows, remove_unfinished, remove_version
-from muvap_assets.storage.digests import Digests, file_sha256
+from muvap_assets.storage.digests import Digests
 from muvap_assets.storage.files import is_partial
-from muvap_assets.storage.locks import private_places, remove_abandoned
-from muvap_assets.version_diff import kind_of, read_rows
+from muvap_assets.storage.locks import private_places, remove_abandoned, tried
+from muvap_assets.version_diff import kind_of, read_rows, row_files
 from muvap_assets.versions import artifacts, standing_versions
 
 _SHOWN = 5
@@ -113,84 +117,127 @@ class TakedownReport:
     """Rows whose file has another name outside the data root, such as in an exported dataset."""
 
 
-def purge(
-    layout: Layout, takedown: Takedown, *, manifests: Mapping[str, Path] | None = None, dry_run: bool = False
-) -> TakedownReport:
+def purge(layout: Layout, takedown: Takedown, *, dry_run: bool = False) -> TakedownReport:
     """Remove every trace of ``takedown`` from what is published or remembered.
 
     Args:
         layout: the data root.
         takedown: what is to go.
-        manifests: the source manifest of each ref2va dataset: their media paths are meant from its folder.
-        dry_run: only say what would be removed.
+        dry_run: only say what would be removed; takes no lock and writes nothing.
 
     Raises:
-        ConfigError: nothing is named, or media are and ``manifests`` lacks the source of a ref2va manifest.
+        ConfigError: nothing is named.
         StaleInputError: something current still holds it; nothing was removed.
         PublishError: a run is in progress, which may publish it again; nothing was removed.
     """
     if not (takedown.recording_ids or takedown.samples):
         raise ConfigError("purge: nothing named; required: a recording, a media digest or a sample. Name one.")
-    holdings = find_holdings(layout, takedown, manifests or {})
-    _require_rebuilt([holding for holding in holdings if holding.is_current])
-    report = TakedownReport(dry_run, {row for holding in holdings for row in holding.rows} | takedown.samples)
-    with row_retention.alone(layout.row_store) as alone:
-        remove_abandoned(layout.staging)
-        busy = [place.path.name for place in private_places(layout.staging) if place.in_use]
-        if not alone or busy:
-            raise PublishError(
-                f"purge: a run is in progress ({', '.join(busy[:_SHOWN]) or 'it uses the row store'}); required: none, since "
-                "it may publish again what is purged. Nothing was removed. Wait for it, or end it, and purge again."
-            )
+    looks = _Looks(layout, takedown)
+    # Before anybody has to wait: it may take long to read all faces, and the second look reads only what was written since.
+    holdings = looks.required_rebuilt()
+    with ExitStack() as alone:
+        if not dry_run:
+            _have_alone(layout, alone)
+            holdings = looks.required_rebuilt()
+        report = TakedownReport(dry_run, {row for holding in holdings for row in holding.rows} | takedown.samples)
         _remove_all(layout, takedown, holdings, report)
     return report
 
 
-def find_holdings(layout: Layout, takedown: Takedown, manifests: Mapping[str, Path]) -> list[Holding]:
-    """Every standing version that holds any of it, artifact by artifact."""
-    holdings = []
-    seen = Digests(media_cache(layout) / DIGESTS_NAME).seen()
-    for artifact in artifacts(layout):
-        for version in standing_versions(artifact):
-            rows = _rows_in(artifact, version.version, takedown, manifests, seen)
-            if rows:
-                holdings.append(Holding(artifact, version.version, tuple(rows)))
-    named: dict[tuple[str, str], set[str]] = {}
-    for holding in holdings:
-        if kind_of(holding.artifact.version(holding.version)).endswith("/manifest"):
-            named.setdefault((holding.artifact.line, holding.artifact.partition), set()).update(holding.rows)
-    return [*holdings, *_downstream(layout, holdings, named)]
-
-
-def _rows_in(
-    artifact: Artifact,
-    version: str,
-    takedown: Takedown,
-    manifests: Mapping[str, Path],
-    seen: Mapping[str, frozenset[str]],
-) -> list[str]:
-    """Rows of one version that are named by what the version itself says, or by the media it names."""
-    folder = artifact.version(version)
-    try:
-        kind = kind_of(folder)
-    except ConfigError:
-        return []
-    recordings = takedown.recording_ids
-    found = [
-        key
-        for key, row in read_rows(folder).items()
-        if key in takedown.samples or str(row.get("recording_id"))[:ID_LENGTH] in recordings
-    ]
-    found += sorted(_set_aside(folder) & takedown.samples)
-    if takedown.media and kind == "asd/manifest":
-        found += _clips_with_faces(folder, takedown.media)
-    if takedown.media and kind == "ref2va/manifest":
-        is_current = current_version(artifact) == version
-        source = manifests.get(artifact.partition)
-        found += _samples_with_media(
-            artifact, folder, takedown.media, source.parent if source else None, {} if is_current else seen
+def _have_alone(layout: Layout, stack: ExitStack) -> None:
+    """Keep anything from being made below the data root until ``stack`` is closed."""
+    alone = stack.enter_context(tried(layout.in_use)) and stack.enter_context(row_retention.alone(layout.row_store))
+    if alone:
+        remove_abandoned(layout.staging)
+    busy = [place.path.name for place in private_places(layout.staging) if place.in_use]
+    if not alone or busy:
+        raise PublishError(
+            f"purge: a run is in progress ({', '.join(busy[:_SHOWN]) or 'it uses the data root'}); required: none, since it may "
+            "publish again what is purged. Nothing was removed. Wait for it, or end it, and purge again."
         )
-    return list(dict.fromkeys(found))
+
+
+@dataclass(slots=True)
+class _Looks:
+    """Looks for what is to go; a second look reads only the face files that were written since the first."""
+
+    layout: Layout
+    takedown: Takedown
+    digests: Digests = field(default_factory=Digests)
+
+    def required_rebuilt(self) -> list[Holding]:
+        """Every standing version that holds any of it, artifact by artifact; none of them is current.
+
+        Raises:
+            StaleInputError: one is.
+        """
+        holdings = self.holdings()
+        _require_rebuilt([holding for holding in holdings if holding.is_current])
+        return holdings
+
+    def holdings(self) -> list[Holding]:
+        """Every standing version that holds any of it, artifact by artifact."""
+        holdings = []
+        for artifact in artifacts(self.layout):
+            for version in standing_versions(artifact):
+                rows = self._rows_in(artifact.version(version.version))
+                if rows:
+                    holdings.append(Holding(artifact, version.version, tuple(rows)))
+        named: dict[tuple[str, str], set[str]] = {}
+        for holding in holdings:
+            if kind_of(holding.artifact.version(holding.version)).endswith("/manifest"):
+                named.setdefault((holding.artifact.line, holding.artifact.partition), set()).update(holding.rows)
+        return [*holdings, *_downstream(self.layout, holdings, named)]
+
+    def _rows_in(self, folder: Path) -> list[str]:
+        """Rows of one version that are named by what the version itself says, or by the faces it names."""
+        try:
+            kind = kind_of(folder)
+        except ConfigError:
+            return []
+        recordings, media = self.takedown.recording_ids, self.takedown.media
+        rows = read_rows(folder)
+        found = [
+            key
+            for key, row in rows.items()
+            if key in self.takedown.samples or str(row.get("recording_id"))[:ID_LENGTH] in recordings
+        ]
+        found += sorted(_set_aside(folder) & self.takedown.samples)
+        if media and kind == "asd/manifest":
+            found += self._clips_with_faces(folder)
+        elif media and kind == "ref2va/manifest":
+            found += [key for key, row in rows.items() if _may_be_made_of(row.get(MEDIA_COLUMN), media)]
+        elif media:
+            made = ((key, _media_of(path)) for key, path in row_files(folder).items())
+            found += [key for key, digests in made if digests is not None and media & digests]
+        return list(dict.fromkeys(found))
+
+    def _clips_with_faces(self, folder: Path) -> Iterator[str]:
+        seen: dict[Path, bool] = {}  # many tracks are of one video
+        for row in read_tsv(folder / TSV_FILE).rows:
+            path = folder / row.visual_path
+            if path not in seen:
+                files = sorted(path.iterdir()) if path.is_dir() else [path]
+                seen[path] = any(self._digest(file) in self.takedown.media for file in files)
+            if seen[path]:
+                yield row.sample_id
+
+    def _digest(self, path: Path) -> str | None:
+        try:
+            return self.digests.of(path)
+        except OSError:
+            return None
+
+
+def _may_be_made_of(digests: list[str] | None, media: frozenset[str]) -> bool:
+    """Whether one of ``media`` is among ``digests``; what does not say what it was made from may be made of any."""
+    return digests is None or not media.isdisjoint(digests)
+
+
+def _media_of(row: Path) -> set[str] | None:
+    """Digests of what a row's file was made from, or ``None`` where it does not say."""
+    media = (provenance_of(row) or {}).get("media")
+    return set(media) if isinstance(media, list) else None
 
 
 def _set_aside(folder: Path) -> set[str]:
@@ -198,47 +245,6 @@ def _set_aside(folder: Path) -> set[str]:
     path = folder / FINDINGS_FILE
     with reading(path):
         return {each.sample_id for each in read_findings(path) if each.sample_id} if path.is_file() else set()
-
-
-def _clips_with_faces(folder: Path, media: frozenset[str]) -> Iterator[str]:
-    seen: dict[Path, bool] = {}  # many tracks are of one video
-    for row in read_tsv(folder / TSV_FILE).rows:
-        path = folder / row.visual_path
-        if path not in seen:
-            files = sorted(path.iterdir()) if path.is_dir() else [path]
-            seen[path] = any(_digest(file) in media for file in files)
-        if seen[path]:
-            yield row.sample_id
-
-
-def _samples_with_media(
-    artifact: Artifact, folder: Path, media: frozenset[str], source: Path | None, seen: Mapping[str, frozenset[str]]
-) -> Iterator[str]:
-    """Samples that name a file of these digests: as it is now, or as it was seen where ``seen`` knows."""
-    for sample in read_manifest(folder).samples:
-        paths = [
-            sample.target_video,
-            *(p for r in sample.references for p in (r.image, r.video, r.audio) if p is not None),
-        ]
-        for path in paths:
-            if source is None and not path.is_absolute():
-                raise ConfigError(
-                    f"purge: {artifact.label} version {folder.name}: names {path}, and the folder of its source manifest is "
-                    "not known; required: that folder, since media are found by the files' content. Nothing was removed. "
-                    f"Give --datasets (or MUVAP_DATASETS) a file with the ref2va entry {artifact.partition}; for one that "
-                    "was renamed or taken out, a copy of the file that has the old entry."
-                )
-            file = (source or Path("/")) / path
-            if _digest(file) in media or seen.get(os.path.realpath(file), frozenset()) & media:
-                yield sample.id
-                break
-
-
-def _digest(path: Path) -> str | None:
-    try:
-        return file_sha256(path)
-    except OSError:
-        return None
 
 
 def _downstream(
@@ -311,7 +317,7 @@ def _remove_all(layout: Layout, takedown: Takedown, holdings: list[Holding], rep
         if holding.artifact.name == "packed_shards"
     }
     report.removed += remove_unfinished(layout, dry_run=report.dry_run)
-    _purge_row_store(layout, report, holdings)
+    _purge_row_store(layout, report, holdings, takedown.media)
     for path in sorted(texts - {digests}):
         _remove_file(layout, path, RemovalKind.CACHE, report)
     for holding in sorted(holdings, key=_step, reverse=True):
@@ -331,8 +337,8 @@ def _remove_holding(holding: Holding, report: TakedownReport) -> None:
     report.removed.append(Removal(RemovalKind.VERSION, f"{artifact.label} {version}", size))
 
 
-def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Holding]) -> None:
-    """Remove rows of these ids that nothing standing lists, and every part that no row left names.
+def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Holding], media: frozenset[str]) -> None:
+    """Remove rows of these ids or media that nothing standing lists, and every part that no row left names.
 
     A part does not say whose it is: one that no row names may be of what has to go. But it may as well be the work of an
     encode that is not over, so parts go only where a version of ref2va holds what has to go, or a row does.
@@ -342,7 +348,7 @@ def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Hold
     rows: list[Path] = []
     needed: set[str] = set()
     for path in sorted(store.glob("rows/*/*.row")):
-        if path.stem not in listed and _may_be_of(path, report.samples):
+        if path.stem not in listed and _may_be_of(path, report.samples, media):
             rows.append(path)
         else:
             needed |= row_retention.parts_of(path) or set()
@@ -355,8 +361,11 @@ def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Hold
         _remove_file(layout, path, RemovalKind.ROW, report)
 
 
-def _may_be_of(row: Path, samples: set[str]) -> bool:
-    """Whether a row is of one of ``samples``; one that cannot be read may be of any, and encoding makes it again."""
+def _may_be_of(row: Path, samples: set[str], media: frozenset[str]) -> bool:
+    """Whether a row is of one of ``samples`` or ``media``; one that does not say may be of any, and is encoded again."""
+    made_of = _media_of(row)
+    if media and (made_of is None or made_of & media):
+        return True
     try:
         return not samples.isdisjoint(pq.read_table(row, columns=["id"]).column("id").to_pylist())
     except (OSError, pa.ArrowException, KeyError):

@@ -133,6 +133,20 @@ def read_rows(folder: Path) -> Mapping[str, Row]:
         return _READERS[kind][1](folder)
 
 
+def row_files(folder: Path) -> dict[str, Path]:
+    """The file of each row of a ref2va version by id: in the row store, or a shard of the dataset; of others, nothing.
+
+    Raises:
+        ConfigError: it is no version of an artifact that has rows.
+        FormatError: it cannot be read.
+    """
+    kind = kind_of(folder)
+    with reading(folder, folder=True):
+        if kind == "ref2va/encoded_latents":
+            return {row.id: row_file(_store_of(folder), row.key) for row in standing_rows(folder)}
+        return {row.id: folder / row.path for row in read_index(folder).rows} if kind in _TENSORS else {}
+
+
 def _changes(before: Row, after: Row) -> tuple[FieldChange, ...]:
     names = dict.fromkeys([*before, *after])
     return tuple(
@@ -202,10 +216,14 @@ def _shards(folder: Path) -> dict[str, Row]:
 _Places = dict[str, tuple[str | None, Path | None]]
 
 
+def _store_of(folder: Path) -> Path:
+    return Layout(folder.joinpath(*[".."] * 4).resolve()).row_store
+
+
 def _in_store(folder: Path, ids: Collection[str]) -> _Places:
     """Rows of a part: in the row store of the data root that the version lies below."""
     places: _Places = {}
-    store = Layout(folder.joinpath(*[".."] * 4).resolve()).row_store
+    store = _store_of(folder)
     with reading(folder, folder=True):
         for row in standing_rows(folder):
             if row.id in ids:

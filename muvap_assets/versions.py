@@ -17,7 +17,7 @@ from muvap_assets.errors import ConfigError, FormatError, PublishError
 from muvap_assets.findings import Finding
 from muvap_assets.journal import events, wall_clock_sec
 from muvap_assets.layout import VERSION_PATTERN, Artifact, Layout
-from muvap_assets.publish import content_version, current_version, make_current, staged
+from muvap_assets.publish import at_work, content_version, current_version, make_current, staged
 from muvap_assets.ref2va import publication
 from muvap_assets.ref2va.devices import DEVICE_FILE
 from muvap_assets.storage.locks import exclusive
@@ -147,7 +147,7 @@ def roll_back(artifact: Artifact, version: str) -> str | None:
             f"{artifact.label}: {len(matching)} versions begin with {version!r}; required: one of {known}. "
             "`muvap versions` lists them."
         )
-    with staged(artifact) as scratch, exclusive(artifact.journal):
+    with at_work(Layout(artifact.root)), staged(artifact) as scratch, exclusive(artifact.journal):
         require_whole(artifact, matching[0])
         before = current_version(artifact)
         make_current(artifact, matching[0], scratch.parent)

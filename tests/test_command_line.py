@@ -106,7 +106,7 @@ def test_an_unknown_verb_is_exit_code_2_on_standard_error(words):
         ["index", "rebuild", "{missing}"],
         ["encode", "--manifest", "{missing}", "--checkpoint", ".", "--output-dir", "out"],
         ["versions", "asd/manifest", "talks", "--data-root", "{missing}"],
-        ["purge", "--sample", "a", "--datasets", "{missing}", "--data-root", "."],
+        ["maintenance", "--datasets", "{missing}", "--data-root", "."],
     ],
     ids=lambda words: words[0],
 )

@@ -1,6 +1,9 @@
 """Takedown: a recording, a face file or a sample leaves everything that stands, and nothing before it may."""
 
 import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +19,9 @@ from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version, staged
 from muvap_assets.ref2va.row_retention import in_use
+from muvap_assets.sources import OutOfTime, corpus_source, fingerprint
 from muvap_assets.storage.digests import file_sha256
+from muvap_assets.storage.locks import tried
 from muvap_assets.takedown import Takedown, purge
 
 KEPT, GONE = "clip_kept", "clip_to_go"
@@ -39,13 +44,15 @@ class Platform:
         self.faces = file_sha256(faces)
         self.run()
 
+    @property
+    def settings(self):
+        source = TsvCorpus(kind="tsv", manifest=self.corpus.root / "train.tsv")
+        return Corpus(name="talks", source=source, dataset="talks")
+
     def run(self):
         self.corpus.write()
-        settings = Corpus(
-            name="talks", source=TsvCorpus(kind="tsv", manifest=self.corpus.root / "train.tsv"), dataset="talks"
-        )
         for make in MAKERS:
-            assert make(self.layout, settings).published
+            assert make(self.layout, self.settings).published
 
     def leave_the_manifest(self):
         self.corpus.rows = [row for row in self.corpus.rows if row["sample_id"] != GONE]
@@ -214,3 +221,34 @@ def test_the_command_says_what_it_removed_or_what_is_missing(platform):
     assert "version: asd/packed_shards [talks] " in done.output
     assert "nothing that was named" not in done.output
     assert platform.traces() == []
+
+
+@pytest.mark.parametrize("trials", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_purge_that_comes_through_leaves_nothing_current_that_holds_the_sample_whoever_publishes_meanwhile(
+    corpus, trials
+):
+    for number, name in enumerate((KEPT, GONE)):
+        corpus.row(name, visual_path=corpus.faces(f"{name}.npy", first=number))
+    corpus.write("with.tsv")
+    corpus.rows.pop()
+    corpus.write("without.tsv")
+    driver = Path(__file__).with_name("purge_races.py")
+    command = [sys.executable, str(driver), str(corpus.root), GONE, str(trials), "14"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    counts = json.loads(ended.stdout)
+    assert counts.pop("wrong") == []
+    assert counts["came through"] + counts["refused"] == trials
+    assert min(counts.values()) > 0  # both ends of the race are met
+
+
+def test_what_begins_while_a_purge_is_under_way_waits_for_it_and_says_so(platform, caplog):
+    with ThreadPoolExecutor(1) as pool, tried(platform.layout.in_use) as alone:
+        assert alone
+        run = pool.submit(platform.run)
+        while not caplog.messages:
+            assert not wait([run], timeout=0.01).done
+        assert caplog.messages == [f"{platform.layout.root}: waits for a purge of this data root to end"]
+        with pytest.raises(OutOfTime):
+            fingerprint(corpus_source(platform.settings, {}), platform.layout)
+    run.result()

@@ -39,6 +39,7 @@ from muvap_assets.publish import (
     require_current,
     require_pinned,
     run_checked,
+    works,
     write_findings,
     write_json,
 )
@@ -59,6 +60,7 @@ def validate_corpus(corpus: Corpus, progress: Progress = no_progress, deep: bool
     )
 
 
+@works
 def make_manifest(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[ManifestReport]:
     """Validate a corpus and publish its manifest; the findings go to the artifact's reports either way."""
     artifact = layout.asd_manifest(corpus.name)
@@ -93,6 +95,7 @@ def _published(artifact: Artifact) -> Path | None:
     return artifact.version(version) if version else None
 
 
+@works
 def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:
     """Measure every recording of the current manifest and publish the index.
 
@@ -115,6 +118,7 @@ def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_
     )
 
 
+@works
 def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_progress) -> Outcome[list[Clip]]:
     """Pack every clip of the current manifest and publish the shards.
 

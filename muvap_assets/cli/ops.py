@@ -207,24 +207,19 @@ def maintenance(
 )
 @click.option("--sample", "samples", multiple=True, help="A sample_id, or the id of a ref2va row.")
 @click.option("--dry-run", is_flag=True, help="Say what would be removed, and remove nothing.")
-@datasets_option("says where the media of ref2va manifests lie.")
 @data_root_option
-def purge(dry_run: bool, datasets: Path | None, data_root: Path, **named: tuple[str, ...]) -> None:
+def purge(dry_run: bool, data_root: Path, **named: tuple[str, ...]) -> None:
     """Remove a recording, a media file or a sample from everything made of it but what is current.
 
     Take its rows out of the source manifest and materialize again first; until everything current is made without it, nothing
     is removed and what is missing is said. Then versions that hold it go as a whole, and its rows, parts and cache entries.
     Exports, backups and Dagster's own event log are not reached.
     """
-    from muvap_assets.datasets import load_datasets
     from muvap_assets.takedown import Takedown
     from muvap_assets.takedown import purge as remove_everywhere
 
-    known = {} if datasets is None else load_datasets(datasets).ref2va
     takedown = Takedown(**{name: frozenset(values) for name, values in named.items()})
-    report = remove_everywhere(
-        _layout(data_root), takedown, manifests={name: entry.manifest for name, entry in known.items()}, dry_run=dry_run
-    )
+    report = remove_everywhere(_layout(data_root), takedown, dry_run=dry_run)
     for removal in report.removed:
         click.echo(f"{removal.kind}: {removal.name}")
     if report.outside:

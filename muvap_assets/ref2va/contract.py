@@ -207,6 +207,11 @@ class RawSample:
     row: int = 1
     audio_stream: str | None = None
 
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Its files: the target, then those of each reference in order."""
+        return (self.target_video, *(path for reference in self.references for path in reference.paths))
+
     def resolved(self, base: Path) -> RawSample:
         """The same with every path under ``base``, the manifest's folder."""
         references = tuple(reference.resolved(base) for reference in self.references)

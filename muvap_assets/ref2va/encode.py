@@ -330,6 +330,7 @@ def _finish(run: _Run, work: _Work) -> bool:
             "row_key": work.key,
             "encoder": run.encoder.fingerprint.total,
             "parts": {str(stage): key for stage, key in work.parts.items()},
+            "media": list(row.media),
         }
         found = run.store.write_row(
             work.key,

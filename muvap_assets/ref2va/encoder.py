@@ -142,6 +142,7 @@ class RowInput:
         file_name: the target's path, relative to the manifest unless it leads out of its folder.
         target_digest: of the target file's bytes.
         target_sound: which of its audio streams is chosen; empty where none is.
+        media: SHA-256 of every file it is made of, sorted, each once: the row says so, and is purged by them.
         media_version: of the code and libraries that decode and resize; a change makes every part again.
         target_frames: yields ``geometry.num_frames`` frames in blocks, uint8 [n, height, width, 3].
         target_waveform: float32 [2, n] at 32 kHz, cut to at most target_audio_samples(num_frames, format).
@@ -162,6 +163,7 @@ class RowInput:
     references: tuple[ReferenceInput, ...]
     reference_noise_seed: int = 42
     target_sound: str = ""
+    media: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from muvap_assets.publish import (
     require_current,
     require_pinned,
     run_checked,
+    works,
     write_findings,
     write_json,
 )
@@ -49,7 +50,7 @@ from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.standing_rows import ENCODE_CHECKS, StandingRow, read_rows, verify_encoded, write_rows
 from muvap_assets.storage.digests import Digests, file_sha256
 
-MANIFEST_CODE_VERSION = "2"
+MANIFEST_CODE_VERSION = "3"
 ENCODE_CODE_VERSION = "2"
 INDEX_CODE_VERSION = "1"
 PROVENANCE_FILE = "provenance.json"
@@ -83,6 +84,7 @@ def options_for(options: DatasetOptions, checkpoint: Path | None) -> DatasetOpti
     return options if checkpoint is None else replace(options, sizes=ModelSizes.of_index(read_model_index(checkpoint)))
 
 
+@works
 def make_manifest(
     layout: Layout, dataset: Dataset, spec: EncoderSpec, progress: Progress = no_progress
 ) -> Outcome[ManifestReport]:
@@ -141,6 +143,7 @@ def verify_manifest(folder: Path) -> list[CheckOutcome]:
 # --- encoded latents --------------------------------------------------------------------------------------------------
 
 
+@works
 def make_encoded_latents(
     layout: Layout,
     dataset: Dataset,
@@ -263,6 +266,7 @@ def encode_admitted(
 # --- parquet cache index ----------------------------------------------------------------------------------------------
 
 
+@works
 def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progress = no_progress) -> Outcome[Assembled]:
     """Put every row of the current manifest together as the dataset a trainer opens, and publish it.
 

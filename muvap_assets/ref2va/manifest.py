@@ -45,13 +45,14 @@ from muvap_assets.ref2va.sizes import stage_bytes
 class RowReport:
     """What is known of one row that parsed. ``sample`` has its paths as written; ``plan`` is ``None`` where it is refused.
 
-    ``tokens`` is ``None`` where no planner counted them.
+    ``tokens`` is ``None`` where no planner counted them; ``media`` are digests of the files it names, by which it is purged.
     """
 
     sample: RawSample
     target: TargetFacts
     plan: RowPlan | None
     tokens: TokenPlan | None = None
+    media: tuple[str, ...] = ()
 
     @property
     def bucket(self) -> str | None:
@@ -204,7 +205,8 @@ def check_manifest(
         plan, target, of_row.found = plan_row(placed, facts, options, manifest.path)
         tokens = None if plan is None or planner is None else _plan_tokens(of_row, plan, planner, options)
         findings += of_row.found
-        rows.append(RowReport(sample=sample, target=target, plan=plan if of_row.clean else None, tokens=tokens))
+        kept = plan if of_row.clean else None
+        rows.append(RowReport(sample=sample, target=target, plan=kept, tokens=tokens, media=facts.digests_of(placed)))
     facts.save()
     refused = {finding.row for finding in errors_of(findings)}
     buckets = tuple(_buckets((row for row in rows if row.sample.row not in refused), options.global_batch_rows))

@@ -31,6 +31,7 @@ from muvap_assets.ref2va.manifest import ManifestReport, RowReport
 
 MANIFEST_NAME, FINDINGS_NAME, REPORT_NAME = "manifest.parquet", "violations.jsonl", "report.json"
 MANIFEST_FORMAT = "muvap_ref2va_manifest_v1"
+MEDIA_COLUMN = "media_sha256"
 
 
 def _list(of: pa.DataType) -> pa.DataType:
@@ -103,6 +104,7 @@ MANIFEST_TABLE = (
     _count("capacity", "the sequence length padded to a multiple of 256", "rows", "multiple of 256"),
     _count("estimated_bytes", "about what the row's tensors take on disk", "bytes"),
     _count("vae_pixels", "pixels the video VAE encodes", "px"),
+    Column(MEDIA_COLUMN, _list(pa.string()), "SHA-256 of each file it names, sorted, as far as they could be read"),
 )
 """The columns of ``manifest.parquet``."""
 
@@ -114,11 +116,17 @@ STREAM_COLUMN = Column(
 SCHEMA = plain_schema(MANIFEST_TABLE, {b"format": MANIFEST_FORMAT.encode()})
 
 
-def _with_streams() -> pa.Schema:
+def _with_streams(schema: pa.Schema = SCHEMA) -> pa.Schema:
     reference = pa.struct([*_REFERENCE, ("audio_stream", pa.string())])
-    place = SCHEMA.get_field_index("references")
-    schema = SCHEMA.set(place, pa.field("references", _list(reference)))
+    place = schema.get_field_index("references")
+    schema = schema.set(place, pa.field("references", _list(reference)))
     return schema.append(pa.field(STREAM_COLUMN.name, STREAM_COLUMN.type))
+
+
+def _known_schemas() -> tuple[pa.Schema, ...]:
+    """With and without a chosen stream, and those of earlier releases, which did not write down the media's digests."""
+    earlier = SCHEMA.remove(SCHEMA.get_field_index(MEDIA_COLUMN))
+    return SCHEMA, _with_streams(), earlier, _with_streams(earlier)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,7 +161,7 @@ def read_manifest(folder: Path) -> ManifestFiles:
         table = pq.read_table(folder / MANIFEST_NAME)
         findings = tuple(read_findings(folder / FINDINGS_NAME))
         report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
-    if not any(table.schema.equals(schema, check_metadata=True) for schema in (SCHEMA, _with_streams())):
+    if not any(table.schema.equals(schema, check_metadata=True) for schema in _known_schemas()):
         found = f"columns that are not those of {MANIFEST_FORMAT}"
         raise FormatError(Finding(Code.ARTIFACT_INVALID, folder / MANIFEST_NAME, found, case="columns"))
     with reading(folder / MANIFEST_NAME):
@@ -204,6 +212,7 @@ def _to_record(row: RowReport, admitted: bool) -> dict[str, Any]:
         "capacity": row.capacity,
         "estimated_bytes": row.estimated_bytes,
         "vae_pixels": row.vae_pixels,
+        MEDIA_COLUMN: list(row.media),
         **_target_record(row),
     }
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from functools import partial
@@ -67,6 +68,14 @@ class MediaFacts:
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
             raise ValidationError(Finding(Code.MEDIA_MISSING, path, found)) from error
+
+    def digests_of(self, sample: RawSample) -> tuple[str, ...]:
+        """SHA-256 of each file a resolved sample names, sorted, each once; of those that can be read."""
+        found = set()
+        for path in sample.paths:
+            with suppress(ValidationError):  # the row that names it reports it
+                found.add(self.digest(path))
+        return tuple(sorted(found))
 
     def video(self, path: Path) -> VideoFacts:
         """Counts of a video's frames. Raises ``ValidationError`` where they do not decode."""

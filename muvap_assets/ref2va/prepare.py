@@ -223,6 +223,7 @@ def row_input(plan: RowPlan, raw: RawSample, facts: MediaFacts, options: Dataset
         ),
         references=tuple(_reference_input(reference, num_frames, facts) for reference in plan.references),
         reference_noise_seed=options.reference_noise_seed,
+        media=facts.digests_of(plan.sample),
     )
 
 

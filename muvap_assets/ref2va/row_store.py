@@ -31,7 +31,7 @@ from muvap_assets.ref2va.geometry import target_audio_samples
 from muvap_assets.storage.files import replacing
 
 PART_VERSION = 1  # of the part file and of what a stage's tensors are called
-RECORD_VERSION = 1  # of how a row is assembled from its parts
+RECORD_VERSION = 2  # of how a row is assembled from its parts
 UNKNOWN_DEVICE = "not recorded"  # of parts that are gone, or were stored before devices were recorded
 _MAGIC = b"muvap-ref2va-part "
 _DIGEST_BYTES = 32

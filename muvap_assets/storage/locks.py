@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,23 +35,28 @@ def exclusive(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def shared(path: Path) -> Iterator[None]:
-    """The same, beside any number of others who share it."""
+def shared(path: Path, waits: Callable[[], None] | None = None) -> Iterator[None]:
+    """The same, beside any number of others who share it; ``waits`` is called first where it has to be waited for."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _closing(_hold(path, fcntl.LOCK_SH)):
+    descriptor = _hold(path, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    if descriptor is None:
+        if waits is not None:
+            waits()
+        descriptor = _hold(path, fcntl.LOCK_SH)
+    with _closing(descriptor):
         yield
 
 
 @contextmanager
-def tried(path: Path, *, create: bool = True) -> Iterator[bool]:
-    """Hold the lock at ``path`` alone, if that is possible at once; yields whether it is.
+def tried(path: Path, *, share: bool = False, create: bool = True) -> Iterator[bool]:
+    """Hold the lock at ``path`` alone, or shared, if that is possible at once; yields whether it is.
 
     Raises:
         FileNotFoundError: there is no such file, and ``create`` is false.
     """
     if create:
         path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = _hold(path, fcntl.LOCK_EX | fcntl.LOCK_NB, create=create)
+    descriptor = _hold(path, (fcntl.LOCK_SH if share else fcntl.LOCK_EX) | fcntl.LOCK_NB, create=create)
     with _closing(descriptor):
         yield descriptor is not None
 

@@ -1,19 +1,20 @@
 """Maintenance and takedown on a real ref2va line: rows encoded once stay as long as something needs them, and no longer."""
 
 import json
-from dataclasses import replace
-from pathlib import Path
+import shutil
 
+import pyarrow.parquet as pq
 import pytest
 from encoder_rows import FakeEncoder
 from version_roots import purge_killed_at_every_removal
 
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
-from muvap_assets.errors import ConfigError, StaleInputError
+from muvap_assets.errors import StaleInputError
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version
 from muvap_assets.ref2va import line
 from muvap_assets.ref2va.contract import Dataset, DatasetOptions
+from muvap_assets.ref2va.manifest_files import read_manifest
 from muvap_assets.ref2va.publication_checks import verify_dataset
 from muvap_assets.retention import Retention, maintain
 from muvap_assets.storage.digests import file_sha256
@@ -82,17 +83,16 @@ def test_a_purged_video_leaves_no_version_row_part_or_cache_entry(platform, kind
     digest, ids = file_sha256(video), [row["id"] for row in gone]
     platform.run()
     takedown = Takedown(media=frozenset({digest})) if kind == "media" else Takedown(samples=frozenset(ids))
-    manifests = {"clips": platform.dataset.manifest}
     with pytest.raises(
         StaleInputError, match=r"ref2va/manifest \[clips\].*\n.*encoded_latents.*\n.*parquet_cache_index"
     ):
-        purge(platform.layout, takedown, manifests=manifests)
+        purge(platform.layout, takedown)
     platform.rows = [row for row in platform.rows if row not in gone]
     assert platform.rows
     platform.run()
     if kind == "media":
         video.write_bytes(b"replaced since")
-    report = purge(platform.layout, takedown, manifests=manifests)
+    report = purge(platform.layout, takedown)
     assert report.samples == set(ids)
     needles = ids if kind == "sample" else [digest, *ids]
     assert platform.traces(*needles) == []
@@ -110,8 +110,8 @@ def test_a_purge_that_was_killed_at_any_removal_is_ended_by_the_next(platform, m
     platform.rows = [row for row in platform.rows if row not in gone]
     platform.run()
     video.write_bytes(b"replaced since")
-    named, manifests = Takedown(media=frozenset({digest})), {"clips": platform.dataset.manifest}
-    assert purge_killed_at_every_removal(monkeypatch, platform.layout, named, manifests=manifests) > 2
+    named = Takedown(media=frozenset({digest}))
+    assert purge_killed_at_every_removal(monkeypatch, platform.layout, named) > 2
     assert platform.traces(digest, *ids) == []
     assert platform.run() == 0
 
@@ -148,21 +148,37 @@ def test_with_rows_go_parts_that_no_row_names_and_what_killed_runs_were_writing(
     assert platform.run() == 0
 
 
-def test_media_are_not_looked_for_where_the_source_folder_is_not_known(platform):
+def test_rows_and_datasets_say_themselves_which_files_they_were_made_of(platform):
+    """The manifest that named the video may have been removed by maintenance, and the video with its folder."""
+    video = platform.sources / platform.rows[0]["target"]["video"]
+    gone = [row for row in platform.rows if video.name in json.dumps(row)]
+    digest = file_sha256(video)
     platform.run()
-    takedown = Takedown(media=frozenset({file_sha256(platform.sources / platform.rows[0]["target"]["video"])}))
-    with pytest.raises(ConfigError, match=r"ref2va/manifest \[clips\] version .* Give --datasets .* entry clips"):
-        purge(platform.layout, takedown, manifests={"others": platform.dataset.manifest})
+    manifest = platform.layout.ref2va_manifest("clips")
+    old = manifest.version(current_version(manifest))
+    platform.rows = [row for row in platform.rows if row not in gone]
+    platform.run()
+    shutil.rmtree(old)
+    video.unlink()
+    report = purge(platform.layout, Takedown(media=frozenset({digest})))
+    assert report.samples == {row["id"] for row in gone}
+    assert platform.traces(digest, *report.samples) == []
 
 
-def test_absolute_paths_need_no_source_folder(platform):
-    text = json.dumps(platform.rows).replace('"media/', f'"{platform.sources}/media/')
-    platform.rows = json.loads(text)
-    elsewhere = platform.sources.parent / "elsewhere"
-    elsewhere.mkdir()
-    options = replace(platform.dataset.options, allow_outside=True)
-    platform.dataset = replace(platform.dataset, manifest=elsewhere / "clips.jsonl", options=options)
+def test_a_manifest_of_an_earlier_release_may_hold_any_file(platform):
     platform.run()
-    takedown = Takedown(media=frozenset({file_sha256(Path(platform.rows[0]["target"]["video"]))}))
-    with pytest.raises(StaleInputError, match=r"ref2va/manifest \[clips\]"):
-        purge(platform.layout, takedown)
+    manifest = platform.layout.ref2va_manifest("clips")
+    old = manifest.version(current_version(manifest))
+    table = pq.read_table(old / "manifest.parquet")
+    stored = sorted({digest for digests in table.column("media_sha256").to_pylist() for digest in digests})
+    named = [file for file in (platform.sources / "media").iterdir() if file.name in json.dumps(platform.rows)]
+    assert stored == sorted(map(file_sha256, named))
+    platform.rows.pop()
+    platform.run()
+    pq.write_table(table.drop_columns("media_sha256"), old / "manifest.parquet")
+    assert len(read_manifest(old).samples) == len(table)
+    any_file = Takedown(media=frozenset({"0" * 64}))
+    assert purge(platform.layout, any_file, dry_run=True).removed
+    purge(platform.layout, any_file)
+    assert not old.exists()
+    assert platform.run() == 0

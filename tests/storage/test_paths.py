@@ -91,7 +91,7 @@ def test_a_command_reads_a_path_that_the_shell_did_not_expand(home, monkeypatch)
     found = CliRunner().invoke(main, ["validate", "$NOWHERE/broken.tsv"])
     assert (found.exit_code, len(found.output.splitlines())) == (1, 1)
     assert "FILE: '$NOWHERE/broken.tsv': $NOWHERE of the environment is not set" in found.output
-    assert "--datasets: '$NOWHERE/x'" in CliRunner().invoke(main, ["purge", "--datasets", "$NOWHERE/x"]).output
+    assert "--datasets: '$NOWHERE/x'" in CliRunner().invoke(main, ["maintenance", "--datasets", "$NOWHERE/x"]).output
 
 
 def test_the_data_root_of_the_environment_is_expanded_and_has_to_be_absolute(home):
