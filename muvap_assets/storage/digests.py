@@ -7,10 +7,10 @@ used by the run that read it and by no other: within the resolution of a clock, 
 
 The cache is a JSON file that is safe to lose:
 
-    {"files": {"<path>": ["<state>", "<digest>", <day>, "<former digest>", ...]}}
+    {"files": {"<path>": ["<state>", "<digest>", <day>]}}
 
 ``state`` is empty where the digest is not to be used again. ``day`` counts from 1970, when the path was last asked for; what
-was not asked for in a year is dropped. Former digests, up to 16, serve whoever looks for a file by content that it had.
+was not asked for in a year is dropped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,6 @@ from muvap_assets.storage.files import read_lossy_json, replacing
 SETTLED_SEC = 2.0
 KEPT_DAYS = 365
 _DAY_SEC = 86_400
-_FORMER = 16
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -93,13 +92,6 @@ class _Entry:
     state: str
     digest: str
     day: int
-    former: tuple[str, ...] = ()
-
-    def after(self, earlier: _Entry | None) -> _Entry:
-        """The same with the digests of an earlier entry among its former ones."""
-        known = () if earlier is None else (earlier.digest, *earlier.former)
-        former = dict.fromkeys(digest for digest in (*self.former, *known) if digest != self.digest)
-        return replace(self, former=tuple(former)[:_FORMER])
 
 
 class Digests:
@@ -140,15 +132,11 @@ class Digests:
             before, entry = self._asked.get(key, (None, self._known.get(key)))
             if entry is None or state.text != (entry.state if before is None else before.text):
                 fresh = _Entry(state.text if state.is_settled else "", _digest(path), _today())
-                self._asked[key] = state, fresh.after(entry)
+                self._asked[key] = state, fresh
                 self._read.add(key)
             elif before is None:
                 self._asked[key] = state, replace(entry, day=_today())
             return self._asked[key][1].digest
-
-    def seen(self) -> dict[str, frozenset[str]]:
-        """Every digest each path was seen with, as far as the cache remembers."""
-        return {path: frozenset((entry.digest, *entry.former)) for path, entry in self._known.items()}
 
     def save(self) -> None:
         """Add what was asked for to what the cache holds by now, which others may have added to."""
@@ -157,10 +145,10 @@ class Digests:
             return
         with replacing(self._cache) as partial:
             stored = dict(_entries(read_lossy_json(self._cache)))
-            stored |= {path: entry.after(stored.get(path)) for path, entry in new.items()}
+            stored |= new
             oldest = _today() - KEPT_DAYS
             kept = {path: entry for path, entry in stored.items() if entry.day >= oldest}
-            files = {path: [entry.state, entry.digest, entry.day, *entry.former] for path, entry in kept.items()}
+            files = {path: [entry.state, entry.digest, entry.day] for path, entry in kept.items()}
             partial.write_text(json.dumps({"files": files}), encoding="utf-8")
         self._known |= new
 
@@ -185,12 +173,9 @@ def _entries(stored: Any) -> Iterator[tuple[str, _Entry]]:
         if isinstance(value, list) and len(value) == 2:  # as earlier versions wrote the digests of sources
             value = [*value, _today()]
         match value:
-            case [str(state), str(digest), int(day), *former]:
-                pass
-            case _:
-                continue
-        if all(isinstance(text, str) and _DIGEST.fullmatch(text) for text in (digest, *former)):
-            yield path, _Entry(state, digest, min(day, _today()), tuple(former[:_FORMER]))
+            # Earlier versions wrote down former digests as well.
+            case [str(state), str(digest), int(day), *_] if _DIGEST.fullmatch(digest):
+                yield path, _Entry(state, digest, min(day, _today()))
 
 
 def _of_earlier_versions(stored: dict[str, Any]) -> Iterator[tuple[str, list[Any]]]:
@@ -198,9 +183,6 @@ def _of_earlier_versions(stored: dict[str, Any]) -> Iterator[tuple[str, list[Any
     found: dict[str, list[Any]] = {}
     for key, digest in stored.items():
         path, *rest = key.rsplit("|", 2)
-        known = found.get(path)
         if rest and rest[-1].count(".") == 3:
-            found[path] = [rest[-1], digest, _today(), *(known[1:2] + known[3:] if known else ())]
-        elif rest:
-            found[path] = [*known, digest] if known else ["", digest, _today()]
+            found[path] = [rest[-1], digest, _today()]
     yield from found.items()
