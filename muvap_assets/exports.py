@@ -33,12 +33,16 @@ def export_place(layout: Layout, target: Path) -> Iterator[Path]:
 
 def clear_exports(layout: Layout, target: Path) -> None:
     """Remove what killed exports left: those from this data root, and those from any to ``target``."""
-    list(abandoned_exports(layout))
+    for place in abandoned_exports(layout):
+        place.remove()
     remove_abandoned(target.parent, f"{_prefix(target)}-")
 
 
 def abandoned_exports(layout: Layout, *, dry_run: bool = False) -> Iterator[PrivatePlace]:
-    """Remove what killed exports from this data root left beside their targets; yields each place before it is removed."""
+    """What killed exports from this data root left beside their targets; the caller removes each place.
+
+    An export whose places are all gone is forgotten, but for a ``dry_run``.
+    """
     for note in private_places(layout.exports):
         if note.in_use:
             continue
@@ -48,7 +52,7 @@ def abandoned_exports(layout: Layout, *, dry_run: bool = False) -> Iterator[Priv
             for place in private_places(target.parent, f"{_prefix(target)}-"):
                 if not place.in_use:
                     yield place
-                    cleared = not dry_run and place.remove() and cleared
+                    cleared = cleared and not place.path.exists()
         if cleared and not dry_run:
             note.remove()
 

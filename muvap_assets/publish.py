@@ -33,7 +33,7 @@ from muvap_assets.findings import Finding
 from muvap_assets.journal import record
 from muvap_assets.layout import NAME_PATTERN, VERSION_LENGTH, Artifact, Layout
 from muvap_assets.storage.digests import file_sha256
-from muvap_assets.storage.files import fsync, remove_partials, replacing
+from muvap_assets.storage.files import abandoned_partials, fsync, replacing
 from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned, shared
 from muvap_assets.storage.trees import is_folder, walk
 from muvap_assets.threads import thread_pool
@@ -258,7 +258,8 @@ def _place(folder: Path, artifact: Artifact, version: str, location_dependent: C
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        list(remove_partials(target))  # of a killed `muvap index rebuild`, which writes within a version
+        for partial in abandoned_partials(target):  # of a killed `muvap index rebuild`, which writes within a version
+            partial.unlink()
         if not is_folder(target) or content_version(target, location_dependent) != version:
             raise PublishError(
                 f"{target}: holds something else than version {version}, required is a free place. A published version "

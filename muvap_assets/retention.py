@@ -21,9 +21,10 @@ later, and removes nothing. A grace of zero waits for nothing, whatever the time
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
-from collections.abc import Collection, Iterator
-from contextlib import nullcontext, suppress
+from collections.abc import Collection
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -36,8 +37,8 @@ from muvap_assets.layout import Artifact, Layout
 from muvap_assets.publish import at_work, current_version, staged
 from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.standing_rows import ROWS_FILE, StandingRow, read_rows
-from muvap_assets.storage.files import read_lossy_json, remove_partials, write_lossy_json
-from muvap_assets.storage.locks import exclusive, private_places
+from muvap_assets.storage.files import abandoned_partials, read_lossy_json, write_lossy_json
+from muvap_assets.storage.locks import PrivatePlace, exclusive, private_places
 from muvap_assets.storage.trees import is_folder
 from muvap_assets.versions import StandingVersion, artifacts, standing_versions
 
@@ -85,7 +86,7 @@ class Removal:
 
 @dataclass(slots=True)
 class MaintenanceReport:
-    """What was removed, or would be, and what was left alone for a reason worth telling."""
+    """What was removed, or would be, and what was left alone or could not be removed, and why."""
 
     dry_run: bool
     removed: list[Removal] = field(default_factory=list)
@@ -99,6 +100,35 @@ class MaintenanceReport:
     def count(self, kind: RemovalKind) -> int:
         """How many things of one kind were removed."""
         return sum(removal.kind is kind for removal in self.removed)
+
+    def remove_file(self, kind: RemovalKind, name: str, path: Path) -> None:
+        """Remove a file, unless another process was faster; ``name`` is what it is called here."""
+        try:
+            state = path.lstat()
+            if not self.dry_run:
+                path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.keep(kind, name, error)
+            return
+        self.removed.append(Removal(kind, name, state.st_size if state.st_nlink == 1 else 0))
+
+    def remove_place(self, name: str, place: PrivatePlace) -> None:
+        """Remove what a killed process left in its private place."""
+        freed_bytes = tree_bytes(place.path)
+        error = None if self.dry_run else place.remove()
+        if error is not None:
+            self.keep(RemovalKind.STAGING, name, error)
+        else:
+            self.removed.append(Removal(RemovalKind.STAGING, name, freed_bytes))
+
+    def keep(self, kind: RemovalKind, name: str, error: OSError) -> None:
+        """Tell of something that could not be removed, and why."""
+        where = "" if error.filename is None else f" ({error.filename})"
+        self.left.append(
+            f"{kind}: {name}: could not be removed: {error.strerror or error}{where}. Mend that, and run it again."
+        )
 
 
 def maintain(
@@ -128,10 +158,13 @@ def _maintain(layout: Layout, retention: Retention, ages: Ages, report: Maintena
             folder = artifact.version(version.version)
             # Only a dry run leaves the names in place that versions before this one would have lost.
             freed_bytes = tree_bytes(folder, names_taken if report.dry_run else None)
-            if report.dry_run or remove_version(artifact, version.version):
-                gone.add(folder)
-                label = f"{artifact.label} {version.version}"
-                report.removed.append(Removal(RemovalKind.VERSION, label, freed_bytes))
+            label = f"{artifact.label} {version.version}"
+            try:
+                if report.dry_run or remove_version(artifact, version.version):
+                    report.removed.append(Removal(RemovalKind.VERSION, label, freed_bytes))
+                    gone.add(folder)
+            except OSError as error:
+                report.keep(RemovalKind.VERSION, label, error)
     _clean_row_store(layout, report, ages, retention.row_grace_sec, gone)
     _clean_pack_cache(layout, report, gone)
     report.left += ages.left()
@@ -203,12 +236,18 @@ def surplus_versions(artifact: Artifact, retention: Retention, ages: Ages) -> li
 
 
 def remove_version(artifact: Artifact, version: str) -> bool:
-    """Remove a version that is not current; false where it is, or is gone already."""
-    with staged(artifact) as trash, exclusive(artifact.journal):
-        # It may have become current again since it was found surplus.
-        if current_version(artifact) == version or not is_folder(artifact.version(version)):
-            return False
-        artifact.version(version).rename(trash / version)
+    """Remove a version that is not current; false where it is, or is gone already.
+
+    Raises:
+        OSError: it could not be removed, or not all of it: what has left its place is in staging then, for the next try.
+    """
+    with staged(artifact) as trash:
+        with exclusive(artifact.journal):
+            # It may have become current again since it was found surplus.
+            if current_version(artifact) == version or not is_folder(artifact.version(version)):
+                return False
+            artifact.version(version).rename(trash / version)
+        shutil.rmtree(trash)
     return True
 
 
@@ -219,19 +258,17 @@ def _clean_after_kills(layout: Layout, report: MaintenanceReport) -> None:
     """Remove folders in staging, and files that were being written, whose process is dead."""
     for place in private_places(layout.staging):
         if not place.in_use:
-            report.removed.append(Removal(RemovalKind.STAGING, place.path.name, tree_bytes(place.path)))
-            if not report.dry_run:
-                place.remove()
-    report.removed += remove_unfinished(layout, dry_run=report.dry_run)
+            report.remove_place(place.path.name, place)
+    remove_unfinished(layout, report)
 
 
-def remove_unfinished(layout: Layout, *, dry_run: bool = False) -> Iterator[Removal]:
+def remove_unfinished(layout: Layout, report: MaintenanceReport) -> None:
     """Remove the files outside published trees that a process was writing when it was killed, also for an export."""
-    for place in abandoned_exports(layout, dry_run=dry_run):
-        yield Removal(RemovalKind.STAGING, str(place.path), tree_bytes(place.path))
+    for place in abandoned_exports(layout, dry_run=report.dry_run):
+        report.remove_place(str(place.path), place)
     for folder in (layout.row_store, layout.cache, layout.reports):
-        for path, size_bytes in remove_partials(folder, dry_run=dry_run):
-            yield Removal(RemovalKind.STAGING, path.relative_to(layout.root).as_posix(), size_bytes)
+        for path in abandoned_partials(folder):
+            report.remove_file(RemovalKind.STAGING, path.relative_to(layout.root).as_posix(), path)
 
 
 def tree_bytes(folder: Path, names_taken: Counter[tuple[int, int]] | None = None) -> int:
@@ -274,9 +311,7 @@ def _clean_row_store(layout: Layout, report: MaintenanceReport, ages: Ages, grac
             )
         for kind, paths in ((RemovalKind.ROW, unused.rows), (RemovalKind.PART, unused.parts)):
             for path in paths:
-                report.removed.append(Removal(kind, path.relative_to(layout.row_store).as_posix(), path.stat().st_size))
-                if not report.dry_run:
-                    path.unlink(missing_ok=True)
+                report.remove_file(kind, path.relative_to(layout.row_store).as_posix(), path)
 
 
 def listed_rows(layout: Layout, without: Collection[Path] = ()) -> set[str]:
@@ -300,9 +335,4 @@ def _clean_pack_cache(layout: Layout, report: MaintenanceReport, gone: set[Path]
     for path in sorted(layout.pack_cache.glob("*/*.json")):
         folder = layout.asd_packed_shards(path.parent.name).version(path.stem)
         if folder in gone or not folder.is_dir():
-            with suppress(FileNotFoundError):  # another process's maintenance was faster
-                size_bytes = path.stat().st_size
-                if not report.dry_run:
-                    path.unlink()
-                name = path.relative_to(layout.root).as_posix()
-                report.removed.append(Removal(RemovalKind.CACHE, name, size_bytes))
+            report.remove_file(RemovalKind.CACHE, path.relative_to(layout.root).as_posix(), path)

@@ -43,7 +43,14 @@ from muvap_assets.ref2va.line import media_cache
 from muvap_assets.ref2va.manifest_files import MEDIA_COLUMN
 from muvap_assets.ref2va.media_facts import DIGESTS_NAME
 from muvap_assets.ref2va.records import provenance_of
-from muvap_assets.retention import Removal, RemovalKind, listed_rows, remove_unfinished, remove_version
+from muvap_assets.retention import (
+    MaintenanceReport,
+    Removal,
+    RemovalKind,
+    listed_rows,
+    remove_unfinished,
+    remove_version,
+)
 from muvap_assets.storage.digests import Digests
 from muvap_assets.storage.files import is_partial
 from muvap_assets.storage.locks import private_places, remove_abandoned, tried
@@ -107,12 +114,10 @@ class Holding:
 
 
 @dataclass(slots=True)
-class TakedownReport:
+class TakedownReport(MaintenanceReport):
     """What was removed, or would be, and which rows it was."""
 
-    dry_run: bool
     samples: set[str] = field(default_factory=set)
-    removed: list[Removal] = field(default_factory=list)
     outside: int = 0
     """Rows whose file has another name outside the data root, such as in an exported dataset."""
 
@@ -139,7 +144,9 @@ def purge(layout: Layout, takedown: Takedown, *, dry_run: bool = False) -> Taked
         if not dry_run:
             _have_alone(layout, alone)
             holdings = looks.required_rebuilt()
-        report = TakedownReport(dry_run, {row for holding in holdings for row in holding.rows} | takedown.samples)
+        report = TakedownReport(
+            dry_run, samples={row for holding in holdings for row in holding.rows} | takedown.samples
+        )
         _remove_all(layout, takedown, holdings, report)
     return report
 
@@ -316,14 +323,14 @@ def _remove_all(layout: Layout, takedown: Takedown, holdings: list[Holding], rep
         for holding in holdings
         if holding.artifact.name == "packed_shards"
     }
-    report.removed += remove_unfinished(layout, dry_run=report.dry_run)
+    remove_unfinished(layout, report)
     _purge_row_store(layout, report, holdings, takedown.media)
     for path in sorted(texts - {digests}):
-        _remove_file(layout, path, RemovalKind.CACHE, report)
+        report.remove_file(RemovalKind.CACHE, path.relative_to(layout.root).as_posix(), path)
     for holding in sorted(holdings, key=_step, reverse=True):
         _remove_holding(holding, report)
     if digests in texts:
-        _remove_file(layout, digests, RemovalKind.CACHE, report)
+        report.remove_file(RemovalKind.CACHE, digests.relative_to(layout.root).as_posix(), digests)
 
 
 def _remove_holding(holding: Holding, report: TakedownReport) -> None:
@@ -355,10 +362,10 @@ def _purge_row_store(layout: Layout, report: TakedownReport, holdings: list[Hold
     if rows or any(holding.artifact.line == "ref2va" for holding in holdings):
         for path in sorted(store.glob("parts/*/*/*.part")):
             if path.stem not in needed:
-                _remove_file(layout, path, RemovalKind.PART, report)
+                report.remove_file(RemovalKind.PART, path.relative_to(layout.root).as_posix(), path)
     for path in rows:
         report.outside += path.stat().st_nlink > 1
-        _remove_file(layout, path, RemovalKind.ROW, report)
+        report.remove_file(RemovalKind.ROW, path.relative_to(layout.root).as_posix(), path)
 
 
 def _may_be_of(row: Path, samples: set[str], media: frozenset[str]) -> bool:
@@ -384,10 +391,3 @@ def _texts_naming(layout: Layout, takedown: Takedown, samples: set[str]) -> Iter
                 continue  # the sensor of the sources writes its caches anew meanwhile
             if any(needle in content for needle in needles):
                 yield path
-
-
-def _remove_file(layout: Layout, path: Path, kind: RemovalKind, report: TakedownReport) -> None:
-    if path.is_file():
-        report.removed.append(Removal(kind, path.relative_to(layout.root).as_posix(), path.stat().st_size))
-        if not report.dry_run:
-            path.unlink(missing_ok=True)

@@ -327,7 +327,7 @@ def test_findings_that_end_a_build_are_left_and_those_of_a_run_before_are_not(ar
 
 def test_a_staged_folder_that_could_not_be_removed_keeps_its_lock_and_goes_with_the_next_run(artifact, monkeypatch):
     with monkeypatch.context() as broken:
-        broken.setattr("muvap_assets.storage.locks.shutil.rmtree", lambda path, ignore_errors: None)
+        broken.setattr("muvap_assets.storage.locks.shutil.rmtree", lambda path, onerror: None)
         run(artifact)
     assert sorted(path.suffix for path in artifact.staging.iterdir()) == ["", ".lock"]
     run(artifact, "y")

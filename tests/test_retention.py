@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from muvap_assets.cli.main import main
 from muvap_assets.errors import FormatError
 from muvap_assets.layout import Layout
 from muvap_assets.publish import current_version, publish, staged, write_json
+from muvap_assets.ref2va import row_retention
 from muvap_assets.ref2va.records import PROVENANCE_KEY
 from muvap_assets.ref2va.row_retention import in_use
 from muvap_assets.retention import DAY_SEC, RemovalKind, Retention, maintain
@@ -244,6 +246,75 @@ def test_a_damaged_note_of_what_waits_is_made_anew(artifact, layout, content):
     for each in "ab":
         publish_text(artifact, each)
     assert maintain(layout, Retention(keep_versions=0), now_sec=now(9 * YEAR)).count(RemovalKind.VERSION) == 0
+
+
+# --- what cannot be removed ---
+
+
+@contextmanager
+def immutable(root, *paths):
+    """A file that cannot be removed, a folder whose entries cannot, wherever they are moved below ``root``."""
+    if subprocess.run(["chattr", "+i", *map(str, paths)], check=False, capture_output=True).returncode:
+        pytest.skip("no file can be made immutable here")
+    try:
+        yield
+    finally:
+        subprocess.run(["chattr", "-R", "-i", str(root)], check=False, capture_output=True)  # it stumbles over links
+
+
+def test_a_version_that_cannot_be_removed_is_not_counted_as_removed_and_goes_once_it_can(artifact, layout):
+    versions = [publish_text(artifact, content) for content in "abcd"]
+    [file] = artifact.version(versions[0]).iterdir()
+    with immutable(layout.root, file):
+        report = maintain(layout, AT_ONCE, now_sec=now(1))
+        assert [removal.name for removal in report.removed] == [f"asd/thing [part] {versions[1]}"]
+        [left] = report.left
+        assert left.startswith(
+            f"version: asd/thing [part] {versions[0]}: could not be removed: Operation not permitted ("
+        )
+        again = maintain(layout, AT_ONCE, now_sec=now(1))
+        assert again.removed == []
+        assert again.left[0].startswith("staging: asd-thing-part-")
+        assert (
+            CliRunner()
+            .invoke(main, ["maintenance", "--data-root", str(layout.root)])
+            .output.startswith("left: staging:")
+        )
+    report = maintain(layout, AT_ONCE, now_sec=now(1))
+    assert ([removal.freed_bytes for removal in report.removed], report.left) == ([1], [])
+    assert list(artifact.staging.iterdir()) == []
+
+
+def test_rows_and_files_of_killed_runs_that_cannot_be_removed_are_named_and_the_others_go(layout):
+    row, _ = store_row(layout, "aa1", ["p1"]), store_row(layout, "bb2", ["p2"])
+    partial = layout.cache / ".thing.json.partial"
+    partial.parent.mkdir(parents=True)
+    partial.write_text("half")
+    with immutable(layout.root, row.parent, partial.parent):
+        report = maintain(layout, AT_ONCE, now_sec=now(1))
+    assert stored(layout) == {"aa1"}
+    assert {removal.name for removal in report.removed} == {
+        "rows/bb/bb2.row",
+        "parts/text/p1/p1.part",
+        "parts/text/p2/p2.part",
+    }
+    assert [line.partition(": could not be removed")[0] for line in report.left] == [
+        "staging: cache/.thing.json.partial",
+        "row: rows/aa/aa1.row",
+    ]
+
+
+def test_what_another_process_removed_meanwhile_is_not_reported(layout, monkeypatch):
+    row, unused = store_row(layout, "aa1", ["p1"]), row_retention.unused
+
+    def find_and_lose(*arguments):
+        found = unused(*arguments)
+        row.unlink()
+        return found
+
+    monkeypatch.setattr(row_retention, "unused", find_and_lose)
+    report = maintain(layout, AT_ONCE, now_sec=now(1))
+    assert ([removal.kind for removal in report.removed], report.left) == (["part"], [])
 
 
 # --- readers ---

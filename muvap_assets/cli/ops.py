@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -226,12 +227,16 @@ def purge(dry_run: bool, data_root: Path, **named: tuple[str, ...]) -> None:
         click.echo(
             f"left: {report.outside} rows have another name outside the data root, in a dataset that was exported"
         )
-    if not report.removed:
+    if not report.removed and not report.left:
         click.echo(
             f"nothing that was named was found below {data_root.resolve()}. Was it spelled as the manifest has it, is this the "
             "data root, and was it not purged before?"
         )
+    for line in report.left:
+        click.echo(f"left: {line}", err=True)
     click.echo(f"{len(report.removed)} {'would be removed' if dry_run else 'removed'}")
+    if report.left:
+        sys.exit(1)
 
 
 COMMANDS = (versions, diff, rollback, maintenance, purge)

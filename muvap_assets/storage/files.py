@@ -1,7 +1,7 @@
 """Files that are replaced in one step, and JSON files that are safe to lose.
 
 A file is written as ``.<name>.partial`` beside its place, under that file's lock, synced and renamed. The name is always the
-same: what a killed process left is overwritten by the next that writes the file, or removed by :func:`remove_partials`. Two
+same: what a killed process left is overwritten by the next that writes the file, or found by :func:`abandoned_partials`. Two
 that replace one file do so one after the other, and the second sees what the first wrote.
 """
 
@@ -44,8 +44,8 @@ def is_partial(path: Path) -> bool:
     return path.name.startswith(_PREFIX) and path.name.endswith(_SUFFIX)
 
 
-def remove_partials(folder: Path, *, dry_run: bool = False) -> Iterator[tuple[Path, int]]:
-    """Remove what killed processes were writing anywhere below ``folder``; yields each file and its size in bytes."""
+def abandoned_partials(folder: Path) -> Iterator[Path]:
+    """Files that killed processes were writing anywhere below ``folder``, each locked while the caller removes it."""
     for place, _, names in os.walk(folder):
         for partial in (Path(place, name) for name in sorted(names) if is_partial(Path(name))):
             if partial.is_symlink():
@@ -53,10 +53,7 @@ def remove_partials(folder: Path, *, dry_run: bool = False) -> Iterator[tuple[Pa
             try:
                 with tried(partial, create=False) as abandoned:
                     if abandoned:
-                        size_bytes = partial.stat().st_size
-                        if not dry_run:
-                            partial.unlink()
-                        yield partial, size_bytes
+                        yield partial
             except FileNotFoundError:
                 continue  # its owner is done
 

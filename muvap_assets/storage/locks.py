@@ -9,6 +9,7 @@ left by a killed process.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 _SUFFIX = ".lock"
 _PRIVATE_LOCK = re.compile(r".*-[0-9a-f]{32}\.lock", re.DOTALL)  # as private_place names them: others may lie beside
@@ -68,16 +70,21 @@ class PrivatePlace:
     path: Path
     in_use: bool
 
-    def remove(self) -> bool:
-        """Remove what an owner left; false where something could not be removed. The lock then stays for the next try."""
+    def remove(self) -> OSError | None:
+        """Remove what an owner left; returns why something could not be removed. The lock then stays for the next try."""
+        kept: list[OSError] = []
+
+        def keep(call: Any, path: str, caught: Any) -> None:
+            kept.append(caught[1])
+
         if self.path.is_dir() and not self.path.is_symlink():
-            shutil.rmtree(self.path, ignore_errors=True)
+            shutil.rmtree(self.path, onerror=keep)
         else:
             self.path.unlink(missing_ok=True)
         if self.path.exists():
-            return False
+            return kept[0] if kept else FileExistsError(errno.EEXIST, "written again meanwhile", str(self.path))
         _lock_of(self.path).unlink(missing_ok=True)
-        return True
+        return None
 
 
 @contextmanager
@@ -107,7 +114,7 @@ def private_places(folder: Path, prefix: str = "") -> Iterator[PrivatePlace]:
 
 def remove_abandoned(folder: Path, prefix: str = "") -> list[str]:
     """Remove the private places that killed processes left in ``folder``; returns their names."""
-    return [place.path.name for place in private_places(folder, prefix) if not place.in_use and place.remove()]
+    return [place.path.name for place in private_places(folder, prefix) if not place.in_use and place.remove() is None]
 
 
 def _lock_of(place: Path) -> Path:

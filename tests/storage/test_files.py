@@ -11,7 +11,7 @@ import pytest
 
 from muvap_assets.layout import Layout
 from muvap_assets.retention import RemovalKind, Retention, maintain
-from muvap_assets.storage.files import read_lossy_json, remove_partials, replacing, write_lossy_json
+from muvap_assets.storage.files import abandoned_partials, read_lossy_json, replacing, write_lossy_json
 
 WRITER = """
 import sys
@@ -96,9 +96,9 @@ def test_maintenance_removes_what_a_killed_writer_left_and_nothing_of_a_living_o
     assert clean() == []
 
 
-def test_a_dry_run_removes_no_partial_file(tmp_path):
+def test_a_partial_file_is_found_and_left_to_whoever_asks(tmp_path):
     killed_while_writing(tmp_path / "file.txt")
-    assert [size for _, size in remove_partials(tmp_path, dry_run=True)] == [4]
+    assert list(abandoned_partials(tmp_path)) == [tmp_path / ".file.txt.partial"]
     assert names(tmp_path) == [".file.txt.partial"]
 
 
