@@ -15,10 +15,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from muvap_assets.findings import Finding
+from muvap_assets.text_lines import line, lines
 
 
 class MuvapError(Exception):
-    """Base of every error this package raises on purpose."""
+    """Base of every error this package raises on purpose. Its text can be printed, whatever the values hold that it names."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(lines(message))
 
 
 class ConfigError(MuvapError):
@@ -38,13 +42,13 @@ class ValidationError(MuvapError):
     def __init__(self, findings: Finding | Sequence[Finding], subject: str = "") -> None:
         self.findings = (findings,) if isinstance(findings, Finding) else tuple(findings)
         self.subject = subject
-        lines = [finding.message() for finding in self.findings[: self.SHOWN]]
-        hidden = len(self.findings) - len(lines)
+        told = [finding.message() for finding in self.findings[: self.SHOWN]]
+        hidden = len(self.findings) - len(told)
         if hidden > 0:
-            lines.append(f"... and {hidden} more")
+            told.append(f"... and {hidden} more")
         if subject:
-            lines = [f"{subject}: {len(self.findings)} finding(s)", *(f"  {line}" for line in lines)]
-        super().__init__("\n".join(lines))
+            told = [f"{line(subject)}: {len(self.findings)} finding(s)", *(f"  {each}" for each in told)]
+        super().__init__("\n".join(told))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (type(self), (self.findings, self.subject))

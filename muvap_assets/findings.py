@@ -1,7 +1,7 @@
 """The one record of what was found in an input, in whatever line or stage.
 
 It says *where: what was found; what is required. What to do.* The latter two follow from its code (:mod:`muvap_assets.codes`).
-Knows nothing but the standard library.
+A value in a message is one line and cut where it is long (:mod:`muvap_assets.text_lines`); what is published is whole.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from muvap_assets.codes import Code, Severity
+from muvap_assets.text_lines import VALUE_CHARACTERS, cut, line
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -107,22 +108,23 @@ class Finding:
     @property
     def found_where(self) -> str:
         """What was found, with the file that was looked at as it was resolved."""
-        return f"{self.found} ({self.path})" if self.path and self.path not in self.found else self.found
+        found = cut(self.found, VALUE_CHARACTERS)
+        return f"{found} ({self.path})" if self.path and self.path not in self.found else found
 
     def message(self) -> str:
         """The finding in the one grammar all messages follow; a file is named as it is written and as it was resolved."""
         where = " ".join(
             [
-                *([self.source] if self.source else []),
+                *([_value(self.source)] if self.source else []),
                 *([f"row {self.row}"] if self.row is not None else []),
-                *([f"({self.sample_id})"] if self.sample_id else []),
+                *([f"({_value(self.sample_id)})"] if self.sample_id else []),
             ]
         )
-        found = self.found_where
+        found = line(self.found_where, 2 * VALUE_CHARACTERS)
         if self.path and not where and not self.field:
-            where, found = self.path, self.found
-        parts = [part for part in (where, self.field, found) if part]
-        return f"{': '.join(parts)}; required: {self.required}. {self.hint}"
+            where, found = _value(self.path), _value(self.found)
+        parts = [part for part in (where, _value(self.field or ""), found) if part]
+        return f"{': '.join(parts)}; required: {_value(self.required)}. {_value(self.hint)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values of what is published, in a fixed key order: all but ``path``."""
@@ -139,6 +141,10 @@ class Finding:
         """
         known = {"path": None, **record, "code": CODES[record["code"]], "severity": Severity(record["severity"])}
         return cls.__new__(cls)._set(**{each.name: known[each.name] for each in dataclasses.fields(cls)})
+
+
+def _value(text: str) -> str:
+    return line(text, VALUE_CHARACTERS)
 
 
 CODES = {str(code): code for code in Code}

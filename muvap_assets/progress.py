@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import TypeAlias
 
+from muvap_assets.text_lines import line
+
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (done, total, current item) after each item. Work in phases begins again at a smaller ``done``."""
 
@@ -59,8 +61,8 @@ class ProgressLog:
             if now - self._written < self._interval_sec and (done < total or repeated):
                 return
             self._written = now
-            line = self._line(done, total, item, now - self._started)
-        self._write(line)
+            text = self._line(done, total, item, now - self._started)
+        self._write(line(text))
 
     def _line(self, done: int, total: int, item: str, seconds: float) -> str:
         if not done or seconds <= 0:

@@ -13,7 +13,16 @@ import click
 
 from muvap_assets.asd.policy import SHARD_BYTES, AudioSampleRate, Policy, ShardBytes
 from muvap_assets.cli.options import option, record_options
-from muvap_assets.cli.output import print_checks, print_findings, print_outcome, print_table, progress, to_json
+from muvap_assets.cli.output import (
+    print_checks,
+    print_findings,
+    print_json,
+    print_outcome,
+    print_table,
+    progress,
+    say,
+    to_json,
+)
 from muvap_assets.cli.paths import FILE, NEW_FOLDER
 from muvap_assets.findings import count_by_code
 from muvap_assets.options import made_of
@@ -53,13 +62,11 @@ def validate_tsv(file: Path, *, as_json: bool, deep: bool, **options: Any) -> in
             "finding_counts": count_by_code(report.findings),
             "findings": to_json(report.findings),
         }
-        click.echo(json.dumps(verdict, indent=1, ensure_ascii=False))
+        print_json(verdict)
     else:
         print_findings(report.findings, f"muvap validate --json {file}, with the same options, prints all of them")
         state = "valid" if report.accepted_as_a_whole else "NOT VALID"
-        click.echo(
-            f"{file}: {state}; {report.row_count} rows, {len(report.clips)} accepted, {report.rejected} rejected"
-        )
+        say(f"{file}: {state}; {report.row_count} rows, {len(report.clips)} accepted, {report.rejected} rejected")
     return 0 if report.accepted_as_a_whole else 1
 
 
@@ -93,7 +100,7 @@ def pack(manifest: Path, output_dir: Path, name: str | None, shard_bytes: int, *
         outcome = make(layout, corpus, progress(label))
         if not print_outcome(f"asd/{label} [{corpus.name}]", outcome, artifact(corpus.name).findings):
             sys.exit(1)
-    click.echo(layout.asd_packed_shards(corpus.name).current)
+    say(str(layout.asd_packed_shards(corpus.name).current))
 
 
 def inspect_pack(folder: Path, *, as_json: bool) -> None:
@@ -102,12 +109,12 @@ def inspect_pack(folder: Path, *, as_json: bool) -> None:
 
     summary = asdict(summarize_pack(folder))
     if as_json:
-        click.echo(json.dumps(summary, indent=1, default=str))
+        print_json(summary)
         return
     width = max(map(len, summary))
     for name, value in summary.items():
         text = f"{value:.4f}" if isinstance(value, float) else json.dumps(value) if isinstance(value, dict) else value
-        click.echo(f"{name.ljust(width)}  {text}")
+        say(f"{name.ljust(width)}  {text}")
 
 
 def verify_pack_folder(folder: Path) -> int:
@@ -131,8 +138,9 @@ def _print_report(report: Any) -> None:
 
     share = "not known" if report.speaking_share is None else f"{report.speaking_share:.1%}"
     rates = ", ".join(f"{rate} ({count})" for rate, count in report.frame_rates.items())
-    click.echo(
-        f"\n{report.dataset}: {report.samples} samples of {report.recordings} recordings, {report.silent_recordings} silent, "
+    click.echo()
+    say(
+        f"{report.dataset}: {report.samples} samples of {report.recordings} recordings, {report.silent_recordings} silent, "
         f"{report.off_target:.1%} under the target level; speaking share {share}; fps {rates}"
     )
     table: list[tuple[str, ...]] = [("", *QUANTILE_NAMES)]

@@ -17,6 +17,7 @@ from muvap_assets.asd.policy import AudioSampleRate, Policy
 from muvap_assets.cli import asd, ops, ref2va
 from muvap_assets.cli.lazy import LazyGroup
 from muvap_assets.cli.options import option, record_options, refuse_given
+from muvap_assets.cli.output import say
 from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER
 from muvap_assets.cli.show import show
 from muvap_assets.errors import MuvapError
@@ -36,15 +37,13 @@ class _Group(click.Group):
             with _terminable():
                 return super().invoke(context)
         except MuvapError as error:
-            click.echo(f"error: {error}", err=True)
+            click.echo(f"error: {error}", err=True)  # its text is printable
             context.exit(1)
         except BrokenPipeError:
             raise  # whoever read our output has left; click ends quietly
         except OSError as error:
             where = f"{error.filename}: " if error.filename is not None else ""
-            click.echo(
-                f"error: {where}{error.strerror or error}. Check the path, its permissions and the disk.", err=True
-            )
+            say(f"error: {where}{error.strerror or error}. Check the path, its permissions and the disk.", err=True)
             context.exit(1)
         except KeyboardInterrupt:
             click.echo("interrupted: what was published stands as it was", err=True)
@@ -133,7 +132,7 @@ def demo(folder: Path) -> None:
     from muvap_assets.demo.sources import write_sources
 
     written = write_sources(folder)
-    click.echo(f"{folder}: {'written' if written else 'unchanged'}")
+    say(f"{folder}: {'written' if written else 'unchanged'}")
 
 
 for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, show, *ops.COMMANDS):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from muvap_assets.cli.output import SHOWN, print_table
+from muvap_assets.cli.output import SHOWN, print_json, print_table, say
 from muvap_assets.cli.paths import FILE, FOLDER
 from muvap_assets.errors import ConfigError
 from muvap_assets.storage.paths import DATA_ROOT_VARIABLE, path_of
@@ -66,7 +65,7 @@ def versions(artifact: str, partition: str, as_json: bool, data_root: Path) -> N
 
     standing = standing_versions(find_artifact(_layout(data_root), artifact, partition))
     if as_json:
-        click.echo(json.dumps([asdict(version) for version in standing], indent=1))
+        print_json([asdict(version) for version in standing])
         return
     print_table([("version", "", "became current", "bytes"), *(_version_row(version) for version in standing)])
 
@@ -103,16 +102,16 @@ def diff(before: str, after: str, as_json: bool, data_root: Path) -> None:
         if found.recomputed:
             values["recomputed"] = {key: each and asdict(each) for key, each in found.recomputed.items()}
             values["devices"] = found.devices
-        click.echo(json.dumps(values, indent=1, ensure_ascii=False, default=str))
+        print_json(values)
         return
     lines = [f"+ {key}" for key in found.added] + [f"- {key}" for key in found.removed]
     lines += [f"~ {key}: {'; '.join(c.text() for c in changes)}" for key, changes in found.changed.items()]
     for line in lines[:SHOWN]:
-        click.echo(line)
+        say(line)
     if len(lines) > SHOWN:
         click.echo(f"... and {len(lines) - SHOWN} more; --json prints all of them")
     if found.recomputed:
-        click.echo(found.recomputed_text)
+        say(found.recomputed_text)
     click.echo(
         f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.unchanged} unchanged"
     )
@@ -150,7 +149,7 @@ def rollback(artifact: str, partition: str, version: str, data_root: Path) -> No
 
     found = find_artifact(_layout(data_root), artifact, partition)
     before = roll_back(found, version)
-    click.echo(f"{found.label}: current is version {current_version(found)}, was {before}")
+    say(f"{found.label}: current is version {current_version(found)}, was {before}")
 
 
 @click.command()
@@ -192,9 +191,9 @@ def maintenance(
     policy = Retention(keep_versions=keep, grace_sec=grace_hours * 3600, row_grace_sec=row_grace_days * DAY_SEC)
     report = maintain(_layout(data_root), policy, dry_run=dry_run)
     for removal in report.removed:
-        click.echo(f"{removal.kind}: {removal.name}: {removal.freed_bytes:,} bytes")
+        say(f"{removal.kind}: {removal.name}: {removal.freed_bytes:,} bytes")
     for line in report.left:
-        click.echo(f"left: {line}")
+        say(f"left: {line}")
     done = "would be removed" if dry_run else "removed"
     click.echo(f"{len(report.removed)} {done}, {report.freed_bytes:,} bytes")
 
@@ -222,18 +221,18 @@ def purge(dry_run: bool, data_root: Path, **named: tuple[str, ...]) -> None:
     takedown = Takedown(**{name: frozenset(values) for name, values in named.items()})
     report = remove_everywhere(_layout(data_root), takedown, dry_run=dry_run)
     for removal in report.removed:
-        click.echo(f"{removal.kind}: {removal.name}")
+        say(f"{removal.kind}: {removal.name}")
     if report.outside:
         click.echo(
             f"left: {report.outside} rows have another name outside the data root, in a dataset that was exported"
         )
     if not report.removed and not report.left:
-        click.echo(
+        say(
             f"nothing that was named was found below {data_root.resolve()}. Was it spelled as the manifest has it, is this the "
             "data root, and was it not purged before?"
         )
     for line in report.left:
-        click.echo(f"left: {line}", err=True)
+        say(f"left: {line}", err=True)
     click.echo(f"{len(report.removed)} {'would be removed' if dry_run else 'removed'}")
     if report.left:
         sys.exit(1)

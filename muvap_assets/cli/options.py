@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from muvap_assets.options import Declared, is_choice, options_of
+from muvap_assets.text_lines import line
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -71,4 +72,6 @@ def refuse_given(context: click.Context, names: Collection[str], found: str, req
         if parameter.name in names and context.get_parameter_source(str(parameter.name)) is not ParameterSource.DEFAULT
     ]
     if given:
-        raise click.UsageError(f"{', '.join(given)}: given for {found}; required: {required}. Leave them out.", context)
+        raise click.UsageError(
+            f"{', '.join(given)}: given for {line(found)}; required: {required}. Leave them out.", context
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Mapping
@@ -17,9 +16,11 @@ from muvap_assets.cli.output import (
     in_file,
     print_checks,
     print_findings,
+    print_json,
     print_outcome,
     print_table,
     progress,
+    say,
     to_json,
 )
 from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER, PathArgument
@@ -61,9 +62,7 @@ def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **opt
         values = report_values(report)
         counts = {"finding_counts": values.pop("violations")}  # as the asd line names them
         rows = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in _row_table(report)]
-        click.echo(
-            json.dumps({**values, "rows": rows, **counts, "findings": to_json(report.findings)}, indent=1, default=str)
-        )
+        print_json({**values, "rows": rows, **counts, "findings": to_json(report.findings)})
     else:
         _print_report(file, report)
     return 0 if report.is_valid and report.admitted else 1
@@ -115,7 +114,7 @@ def _print_report(file: Path, report: ManifestReport) -> None:
         print_table([("bucket", "rows", "frames", "repeats to fill a batch"), *rows])
     partial = "; partial: tokens were not counted, name a --checkpoint" if report.is_partial else ""
     state = "valid" if report.is_valid and report.admitted else "NOT VALID"
-    click.echo(f"{file}: {state}; {report.rows_total} rows, {len(report.admitted)} admitted{partial}")
+    say(f"{file}: {state}; {report.rows_total} rows, {len(report.admitted)} admitted{partial}")
 
 
 @click.command()
@@ -165,7 +164,7 @@ def encode(
     if not _encode(layout, dataset, spec):
         sys.exit(1)
     index = export_dataset(layout, layout.ref2va_parquet_cache_index(dataset.name).current.resolve(), output_dir)
-    click.echo(f"{output_dir}: {len(index.rows)} rows in {len(index.buckets)} buckets")
+    say(f"{output_dir}: {len(index.rows)} rows in {len(index.buckets)} buckets")
 
 
 def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
@@ -204,7 +203,7 @@ def tiny_checkpoint(out: Path) -> None:
     """Write a tiny random MiniMax-H3 checkpoint with the released layout into OUT, offline, in seconds."""
     from muvap_assets.ref2va.tiny import write_tiny_checkpoint
 
-    click.echo(write_tiny_checkpoint(out))
+    say(str(write_tiny_checkpoint(out)))
 
 
 @click.group()
@@ -219,7 +218,7 @@ def rebuild(root: Path) -> None:
     from muvap_assets.ref2va.cache import rebuild_index
 
     rebuilt = rebuild_index(root, watch=progress("index"))
-    click.echo(f"{root}: {len(rebuilt.rows)} rows in {len(rebuilt.buckets)} buckets indexed")
+    say(f"{root}: {len(rebuilt.rows)} rows in {len(rebuilt.buckets)} buckets indexed")
 
 
 @click.command()
@@ -243,11 +242,11 @@ def inspect_dataset(root: Path, *, as_json: bool) -> None:
 
     report = plan_report(open_index(root, require_existing=True))
     if as_json:
-        click.echo(json.dumps(report.to_dict(), indent=1))
+        print_json(report.to_dict())
         return
-    click.echo(f"{report.format}: {report.rows} rows, {report.bytes:,} bytes")
+    say(f"{report.format}: {report.rows} rows, {report.bytes:,} bytes")
     for line in report.lines():
-        click.echo(line)
+        say(line)
 
 
 def verify_dataset_folder(root: Path, *, full: bool) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from muvap_assets.cli.options import refuse_given
+from muvap_assets.cli.output import say
 from muvap_assets.cli.paths import FOLDER, NEW_FILE
 from muvap_assets.cli.ref2va import is_dataset
 
@@ -35,4 +36,4 @@ def show(folder: Path, name: str, output: Path, start_sec: str | None, seconds: 
 
         page = sample_page(folder, name, Part.parse(start_sec, seconds))
     write_page(output, page)
-    click.echo(f"{output}: {len(page.encode()):,} bytes")
+    say(f"{output}: {len(page.encode()):,} bytes")

@@ -25,6 +25,7 @@ from muvap_assets.findings import Finding
 from muvap_assets.layout import Artifact
 from muvap_assets.progress import Progress, ProgressLog, format_seconds
 from muvap_assets.publish import CheckOutcome, Outcome, current_version, not_run
+from muvap_assets.text_lines import cut
 
 MAX_OVERTAKEN = 3
 """How often a step is tried again because an input was made again meanwhile; then its result stands as it is."""
@@ -116,7 +117,7 @@ def _require_not_overtaken(
 
 def _result(asset: dg.AssetKey, outcome: CheckOutcome, file: Path | None = None) -> dg.AssetCheckResult:
     severity = dg.AssetCheckSeverity.ERROR if outcome.severity is Severity.ERROR else dg.AssetCheckSeverity.WARN
-    found = metadata.cut(outcome.findings[0].message()) if outcome.findings else None
+    found = cut(outcome.findings[0].message()) if outcome.findings else None
     return dg.AssetCheckResult(
         asset_key=asset,
         check_name=outcome.name,
@@ -133,14 +134,14 @@ def _not_run(
     """Every check failed, and its page shows what the build found: there is no other page to show it on."""
     found, file = _carried(error, artifact)
     for name in declared:
-        outcome = not_run(name, metadata.cut(str(error).splitlines()[0]))
+        outcome = not_run(name, cut(str(error).splitlines()[0]))
         yield _result(asset, replace(outcome, findings=(*outcome.findings, *found)), file)
 
 
 def _build_failure(error: MuvapError, artifact: Artifact) -> dg.Failure:
     found, file = _carried(error, artifact)
     table = metadata.findings_table(found or [Finding(Code.BUILD_FAILED, None, str(error))], file)
-    lines = [metadata.cut(line) for line in str(error).splitlines()]
+    lines = [cut(line) for line in str(error).splitlines()]
     return dg.Failure("\n".join(lines), metadata=table, allow_retries=False)
 
 
@@ -155,7 +156,7 @@ def _failure(asset: dg.AssetKey, partition: str, blocking: Sequence[CheckOutcome
     names = ", ".join(check.name for check in blocking)
     unique = list(dict.fromkeys(finding for check in blocking for finding in check.findings))
     lines = [f"{asset.to_user_string()} [{partition}]: failed {names}; nothing was published."]
-    lines.extend(f"  {metadata.cut(finding.message())}" for finding in unique[: metadata.TABLE_ROWS])
+    lines.extend(f"  {cut(finding.message())}" for finding in unique[: metadata.TABLE_ROWS])
     if len(unique) > metadata.TABLE_ROWS:
         lines.append(f"  ... and {len(unique) - metadata.TABLE_ROWS} more in {file}")
     return dg.Failure("\n".join(lines), metadata=metadata.findings_table(unique, file), allow_retries=False)

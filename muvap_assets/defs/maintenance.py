@@ -12,6 +12,7 @@ import dagster as dg
 from muvap_assets.defs.metadata import TABLE_ROWS, of_numbers
 from muvap_assets.layout import Layout
 from muvap_assets.retention import DAY_SEC, MaintenanceReport, RemovalKind, Retention, maintain
+from muvap_assets.text_lines import line
 
 MAINTENANCE = dg.AssetKey(["ops", "maintenance"])
 OWNERS = ["team:data-platform"]
@@ -44,8 +45,8 @@ def build_assets(keep_versions: int) -> list[dg.AssetsDefinition]:
             row_grace_sec=config.row_grace_days * DAY_SEC,
         )
         report = maintain(layout, retention, dry_run=config.dry_run)
-        for line in report.left:
-            context.log.warning(line)
+        for text in report.left:
+            context.log.warning(line(text))
         return dg.MaterializeResult(metadata=_describe(report))
 
     return [maintenance]

@@ -19,6 +19,7 @@ from muvap_assets.findings import Finding, count_by_code
 from muvap_assets.pictures.canvas import Picture
 from muvap_assets.progress import Work
 from muvap_assets.publish import CheckOutcome
+from muvap_assets.text_lines import cut, lines
 
 TABLE_ROWS = 20
 _CELL_CHARACTERS = 400
@@ -60,13 +61,8 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], more: Path | None = None
 def _cell(value: Any) -> Any:
     value = plain(value)
     if isinstance(value, str):
-        return cut(value, _CELL_CHARACTERS)
+        return cut(lines(value[: _CELL_CHARACTERS + 1]), _CELL_CHARACTERS)
     return "" if value is None else value
-
-
-def cut(text: str, length: int = 2000) -> str:
-    """``text``, or its beginning: a record of a run is no place for what an untrusted file may hold."""
-    return text if len(text) <= length else f"{text[: length - 1]}…"
 
 
 def _schema_of(record: dg.TableRecord) -> dg.TableSchema:

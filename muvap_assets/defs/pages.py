@@ -19,6 +19,7 @@ from muvap_assets.layout import Artifact
 from muvap_assets.pictures.canvas import Picture
 from muvap_assets.progress import Work
 from muvap_assets.publish import Published
+from muvap_assets.text_lines import line
 from muvap_assets.versions import previous_version
 
 _PROVENANCE_FILES = ("provenance.json", "dataset.json")
@@ -97,6 +98,6 @@ def _drawn(
             for picture in draw():
                 yield f"picture_{picture.name}", metadata.of_picture(picture)
         except Exception as error:  # what was published stands: a picture of it, or a missing font, must not unmake it
-            reason = f"{type(error).__name__}: {error}"
+            reason = line(f"{type(error).__name__}: {error}")
             log.warning(f"the picture {name!r} was not drawn: {reason}")
             yield f"picture_{name}", dg.MetadataValue.text(f"not drawn: {reason}")

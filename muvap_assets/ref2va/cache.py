@@ -169,7 +169,7 @@ def verify_index(
             findings=tuple(findings), shards=len(tree.shards), total_bytes=0, read=tree.shards, unchanged=0
         )
     if PICKLE_NAME not in missing:
-        findings += _compare_pickle(root, index, place)
+        findings += _compare_pickle(root, index, place, len(tree.shards))
     findings += _compare_names(root, index, tree.shards)
     known = {row.path: row for row in index.rows}
     stamps = _read_stamps(root) if depth is Depth.CHANGED else {}
@@ -223,12 +223,13 @@ def _compare_names(root: Path, index: DatasetIndex, shards: Iterable[str]) -> li
     ]
 
 
-def _compare_pickle(root: Path, index: DatasetIndex, place: Path) -> list[Finding]:
-    required = _absolute_paths(index, place)
+def _compare_pickle(root: Path, index: DatasetIndex, place: Path, shards: int) -> list[Finding]:
+    required, path = _absolute_paths(index, place), root / PICKLE_NAME
+    content = file_info_bytes(required, [row.rows for row in index.rows])
     try:
-        if (root / PICKLE_NAME).read_bytes() == file_info_bytes(required, [row.rows for row in index.rows]):
+        if path.stat().st_size == len(content) and path.read_bytes() == content:
             return []
-        files, counts = read_file_info(root / PICKLE_NAME)
+        files, counts = read_file_info(path, shards)
     except FormatError as error:
         return [error.finding.placed(source=PICKLE_NAME)]
     if counts != tuple(row.rows for row in index.rows):

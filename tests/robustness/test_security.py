@@ -443,6 +443,7 @@ _READERS = {
     "track": ("import av\nfrom muvap_assets.media.soundtrack import count_sound", "[count_sound(path)]"),
     "faces": ("from muvap_assets.media.faces import open_npy_faces", "[open_npy_faces(path)]"),
     "video": ("import av\nfrom muvap_assets.media.video import count_video", "[count_video(path)]"),
+    "pickle": ("from muvap_assets.ref2va.file_info import read_file_info", "[read_file_info(path)]"),
     "shard": ("from muvap_assets.ref2va.records import read_shard", "read_shard(path)"),
     "datasets": ("from muvap_assets.datasets import load_datasets", "[load_datasets(path)]"),
     "raw": (
@@ -562,6 +563,39 @@ def sparse(path: Path, size: int, start: bytes = b"", fill: bytes = b"") -> Path
         else:
             stream.truncate(len(start) + size)
     return path
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"\x80\x04" + b"]" * 40_000_000 + b"a" * 39_999_999 + b".", "more than 8 tuples and lists"),
+        (b"\x80\x04" + b"(" * 4_000_000 + b"t" * 4_000_000 + b".", "more than 1,000,0"),
+        (b"\x80\x04](" + b"K\x01" * 2_000_000 + b"e.", "more than 500,0"),
+        (b"\x80\x04N" + b"\x94" * 4_000_000 + b".", "more than 500,0"),
+    ],
+    ids=["nested lists", "nested marks", "numbers", "memo"],
+)
+def test_a_pickle_takes_no_memory_for_what_no_list_of_shards_holds(tmp_path, content, message):
+    (tmp_path / "file_info.pkl").write_bytes(content)
+    taken, told = measured("pickle", tmp_path / "file_info.pkl")
+    assert message in told[0]
+    assert taken < 50, f"{taken:.0f} MiB"
+
+
+@pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_a_list_of_shards_of_any_protocol_is_read(tmp_path, protocol, kind):
+    value = kind((kind(f"/d/bucket=32x32-5f/data_{number:08d}.parquet" for number in range(3000)), kind([1] * 3000)))
+    (tmp_path / "file_info.pkl").write_bytes(pickle.dumps(value, protocol))
+    assert read_file_info(tmp_path / "file_info.pkl", 3000) == tuple(map(tuple, value))
+
+
+def test_a_pickle_too_large_for_the_shards_there_are_is_refused_unread(dataset):
+    path = dataset / "map_style_cache" / "file_info.pkl"
+    sparse(path, 10**12, b"\x80\x04")
+    assert "1,000,000,000,002 bytes, over 12,480 for 2 shards" in verdict(dataset)
+    with pytest.raises(FormatError, match="1,000,000,000,002 bytes, over 536,870,912"):
+        read_file_info(path)
 
 
 @pytest.mark.parametrize(

@@ -126,8 +126,13 @@ def parse_sample_id(text: str, field: str = "sample_id") -> str:
 
 
 def is_sample_id(text: str) -> bool:
-    """Whether it is neither empty nor too long, and printable."""
+    """Whether it is neither empty nor too long, and without control characters."""
     return 0 < len(text) <= MAX_SAMPLE_ID_CHARACTERS and not CONTROL_CHARACTER.search(text)
+
+
+def id_in_findings(text: str) -> str | None:
+    """What a finding about a row calls its sample, whether or not that is a name."""
+    return CONTROL_CHARACTER.sub("?", text.strip()[:MAX_SAMPLE_ID_CHARACTERS]) or None
 
 
 def parse_frame_rate(text: str, field: str = "source_fps") -> FrameRate:

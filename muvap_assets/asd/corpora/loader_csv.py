@@ -28,9 +28,9 @@ from muvap_assets.asd.contract import ClipRow, FrameTimes, ParsedManifest, Visua
 from muvap_assets.asd.corpora.crop_tree import CropTree, Found, is_folder_name, video_of_entity
 from muvap_assets.asd.corpora.entry import CorpusEntry, EntryPath
 from muvap_assets.asd.corpora.fields import (
-    CONTROL_CHARACTER,
     MAX_SAMPLE_ID_CHARACTERS,
     check_ids,
+    id_in_findings,
     is_no_record,
     parse_frame_rate,
     parse_labels,
@@ -191,7 +191,7 @@ class _Reader:
 
     def _row(self, number: int, fields: list[str]) -> _LoaderRow | None:
         self.ids.append((number, fields[0].strip()[: MAX_SAMPLE_ID_CHARACTERS + 1]))
-        name = CONTROL_CHARACTER.sub("?", fields[0].strip()) or None
+        name = id_in_findings(fields[0])
         wrong = list[Finding]()
         if len(fields) not in (4, 5):
             wrong.append(Finding(Code.ROW_MALFORMED, Place(field="row"), f"{len(fields)} columns", case="loader"))

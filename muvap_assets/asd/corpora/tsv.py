@@ -31,6 +31,7 @@ from muvap_assets.asd.corpora.fields import (
     DECIMAL,
     MAX_SAMPLE_ID_CHARACTERS,
     check_ids,
+    id_in_findings,
     is_no_record,
     parse_frame_rate,
     parse_labels,
@@ -179,7 +180,7 @@ def _misspelt(header: list[str], missing: list[str]) -> Iterator[str]:
 def _parse_row(source: str, number: int, record: Mapping[str, str], findings: list[Finding]) -> ClipRow | None:
     """The typed row, or ``None`` after adding every finding of its fields to ``findings``."""
     values: dict[str, Any] = {}
-    sample_id = CONTROL_CHARACTER.sub("?", record["sample_id"].strip())[:MAX_SAMPLE_ID_CHARACTERS] or None
+    sample_id = id_in_findings(record["sample_id"])
     broken = False
     for field, parse in _PARSERS.items():
         try:
