@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import dagster as dg
 
-from muvap_assets.defs import pools
+from muvap_assets.defs import pools, pruning
 
 QUIET_SEC = 120
 """A run of another machine that wrote to its log this recently may well be alive: one that encodes writes every few seconds."""
@@ -42,6 +42,29 @@ def release_run(run_id: str, force: bool) -> None:
         click.echo(f"error: {error}", err=True)
         sys.exit(1)
     click.echo(f"{run_id}: released")
+
+
+@ops.command("prune-runs")
+@click.option(
+    "--days",
+    type=click.FloatRange(min=0),
+    default=pruning.DEFAULT_DAYS,
+    show_default=True,
+    help="How long runs and ticks are kept.",
+)
+@click.option("--dry-run", is_flag=True, help="Say how much would be removed, and remove nothing.")
+def prune_runs(days: float, dry_run: bool) -> None:
+    """Remove runs, their logs and the ticks of sensors from DAGSTER_HOME once they are old.
+
+    Never a run that is not over, nor one that made what a page shows last of a partition or a check.
+    """
+    if error := _without_home():
+        click.echo(f"error: {error}", err=True)
+        sys.exit(1)
+    with dg.DagsterInstance.get() as instance:
+        report = pruning.prune(instance, days, dry_run=dry_run)
+    for line in report.lines():
+        click.echo(line)
 
 
 def _without_home() -> str | None:
