@@ -32,6 +32,19 @@ def file_states(folder: Path) -> Iterator[os.stat_result]:
                 yield state
 
 
+_UNITS = ((10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
+
+
+def sizes(*counts: int) -> tuple[str, ...]:
+    """Counts of bytes as text, in the largest unit in which each that is not zero shows, and all that differ look it."""
+    for unit, name in _UNITS:
+        shown = [f"{count / unit:,.3f}" for count in counts]
+        differ = len(set(shown)) == len(set(counts)) and ("0.000" not in shown or 0 in counts)
+        if max(counts) >= unit and differ:
+            return tuple(f"{text} {name}" for text in shown)
+    return tuple(f"{count:,} bytes" for count in counts)
+
+
 def require_space(place: Path, needed_bytes: int, what: str) -> None:
     """Refuse work that the disk cannot hold.
 
@@ -40,8 +53,8 @@ def require_space(place: Path, needed_bytes: int, what: str) -> None:
     """
     free = free_bytes(place)
     if free < needed_bytes:
+        left, needed, missing = sizes(free, needed_bytes, needed_bytes - free)
         raise PublishError(
-            f"{what}: {free / 1e9:.3f} GB free on the disk that holds it; required: {needed_bytes / 1e9:.3f} GB, "
-            f"{(needed_bytes - free) / 1e9:.3f} GB more. Nothing was written. Free some space (`muvap maintenance`), or move "
-            "the data root."
+            f"{what}: {left} free on the disk that holds it; required: {needed}, {missing} more. Nothing was written. Free some "
+            "space (`muvap maintenance`), or move the data root."
         )

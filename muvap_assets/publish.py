@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from muvap_assets.codes import Code, Severity
-from muvap_assets.disk import free_bytes
+from muvap_assets.disk import free_bytes, sizes
 from muvap_assets.errors import PublishError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.journal import record
@@ -152,7 +152,7 @@ def run_checked(
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise PublishError(
-                f"{artifact.label}: the disk that holds {artifact.root} is full ({free_bytes(artifact.root) / 1e9:.3f} GB free); "
+                f"{artifact.label}: the disk that holds {artifact.root} is full ({sizes(free_bytes(artifact.root))[0]} free); "
                 "nothing was published, `current` is as it was, and the staged files were removed. Free some space "
                 "(`muvap maintenance`), or move the data root."
             ) from error

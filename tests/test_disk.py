@@ -17,7 +17,7 @@ from muvap_assets.asd.contract import Corpus
 from muvap_assets.asd.corpora.tsv import TsvCorpus
 from muvap_assets.asd.packs import reuse
 from muvap_assets.asd.packs.plan import pack_bytes, plan_shards
-from muvap_assets.disk import file_states, require_space
+from muvap_assets.disk import file_states, require_space, sizes
 from muvap_assets.errors import PublishError
 from muvap_assets.layout import Layout
 from muvap_assets.media import npy
@@ -76,6 +76,24 @@ def test_space_is_asked_of_the_disk_that_will_hold_it(tmp_path, monkeypatch):
         require_space(tmp_path, 3_500_000_000, "x")
 
 
+@pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ((10**9, 3_500_000_000, 2_500_000_000), ("1.000 GB", "3.500 GB", "2.500 GB")),
+        ((0, 10_000_000, 10_000_000), ("0.000 MB", "10.000 MB", "10.000 MB")),
+        ((1000, 42_000, 41_000), ("1.000 kB", "42.000 kB", "41.000 kB")),
+        ((999, 1000, 1), ("0.999 kB", "1.000 kB", "0.001 kB")),
+        ((5_000_000_000, 5_000_000_001, 1), ("5,000,000.000 kB", "5,000,000.001 kB", "0.001 kB")),
+        ((5_000_000_000, 5_000_500_000, 500_000), ("5,000.000 MB", "5,000.500 MB", "0.500 MB")),
+        ((7 * 10**12, 8 * 10**12, 10**12), ("7,000.000 GB", "8,000.000 GB", "1,000.000 GB")),
+        ((0,), ("0 bytes",)),
+        ((12,), ("12 bytes",)),
+    ],
+)
+def test_space_is_told_in_a_unit_that_shows_what_differs(counts, told):
+    assert sizes(*counts) == told
+
+
 def test_the_plan_knows_what_a_pack_takes(published):
     layout, settings = published
     folder = layout.asd_packed_shards("talks").current.resolve()
@@ -90,7 +108,7 @@ def test_a_pack_that_does_not_fit_is_refused_before_anything_is_written(publishe
     layout, settings = published
     monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0, 0, 1000))
     monkeypatch.setattr(npy, "preallocate_npy", None)
-    with pytest.raises(PublishError, match=r"packed shards: 0.000 GB free .*required: 0.000 GB, 0.000 GB more"):
+    with pytest.raises(PublishError, match=r"packed shards: 1\.000 kB free .*required: [0-9.]+ kB, [0-9.]+ kB more"):
         line.make_packed_shards(layout, settings)
     assert_untouched(layout)
 
@@ -142,7 +160,7 @@ def test_a_real_small_disk_refuses_keeps_what_it_has_and_takes_what_fits(corpus,
     assert run().created
     corpus.row("does not", visual_path=corpus.faces("large.npy", shape=(300, 300)))
     corpus.rows.pop(0)
-    with pytest.raises(PublishError, match=r"packed shards: 0.00\d GB free .* Free some space"):
+    with pytest.raises(PublishError, match=r"packed shards: [0-9.]+ (MB|kB) free .* Free some space"):
         run()
     assert_untouched(layout)
     hog = small_disk / "hog"
