@@ -3,6 +3,7 @@
 import json
 import re
 import unicodedata
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -79,6 +80,11 @@ def test_a_build_that_is_not_published_names_the_file_that_has_all_findings(corp
 
 HOSTILE = "a\x1b]0;owned\x07\x9b31m\r\nerror: \x7f\u202egpj.exe\u2066\u200f\u061c\u2028\udce9é中"
 ESCAPED = r"a\x1b]0;owned\x07\x9b31m\r\nerror: \x7f\u202egpj.exe\u2066\u200f\u061c\u2028\udce9é中"  # letters of any script stay
+
+
+def test_every_verb_prints_through_one_place():
+    sources = sorted((Path(__file__).parent.parent / "muvap_assets" / "cli").glob("*.py"))
+    assert [path.name for path in sources if re.search(r"\becho\(|\bprint\(", path.read_text())] == ["output.py"]
 
 
 def test_what_is_unprintable_is_what_the_terminal_acts_on_and_no_letter():

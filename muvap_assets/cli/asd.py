@@ -138,7 +138,7 @@ def _print_report(report: Any) -> None:
 
     share = "not known" if report.speaking_share is None else f"{report.speaking_share:.1%}"
     rates = ", ".join(f"{rate} ({count})" for rate, count in report.frame_rates.items())
-    click.echo()
+    say("")
     say(
         f"{report.dataset}: {report.samples} samples of {report.recordings} recordings, {report.silent_recordings} silent, "
         f"{report.off_target:.1%} under the target level; speaking share {share}; fps {rates}"

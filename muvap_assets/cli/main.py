@@ -37,7 +37,8 @@ class _Group(click.Group):
             with _terminable():
                 return super().invoke(context)
         except MuvapError as error:
-            click.echo(f"error: {error}", err=True)  # its text is printable
+            for line in f"error: {error}".split("\n"):
+                say(line, err=True)
             context.exit(1)
         except BrokenPipeError:
             raise  # whoever read our output has left; click ends quietly
@@ -46,7 +47,7 @@ class _Group(click.Group):
             say(f"error: {where}{error.strerror or error}. Check the path, its permissions and the disk.", err=True)
             context.exit(1)
         except KeyboardInterrupt:
-            click.echo("interrupted: what was published stands as it was", err=True)
+            say("interrupted: what was published stands as it was", err=True)
             context.exit(128 + signal.SIGINT)
 
 

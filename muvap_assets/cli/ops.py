@@ -109,10 +109,10 @@ def diff(before: str, after: str, as_json: bool, data_root: Path) -> None:
     for line in lines[:SHOWN]:
         say(line)
     if len(lines) > SHOWN:
-        click.echo(f"... and {len(lines) - SHOWN} more; --json prints all of them")
+        say(f"... and {len(lines) - SHOWN} more; --json prints all of them")
     if found.recomputed:
         say(found.recomputed_text)
-    click.echo(
+    say(
         f"{len(found.added)} added, {len(found.removed)} removed, {len(found.changed)} changed, {found.unchanged} unchanged"
     )
 
@@ -195,7 +195,7 @@ def maintenance(
     for line in report.left:
         say(f"left: {line}")
     done = "would be removed" if dry_run else "removed"
-    click.echo(f"{len(report.removed)} {done}, {report.freed_bytes:,} bytes")
+    say(f"{len(report.removed)} {done}, {report.freed_bytes:,} bytes")
 
 
 @click.command()
@@ -223,9 +223,7 @@ def purge(dry_run: bool, data_root: Path, **named: tuple[str, ...]) -> None:
     for removal in report.removed:
         say(f"{removal.kind}: {removal.name}")
     if report.outside:
-        click.echo(
-            f"left: {report.outside} rows have another name outside the data root, in a dataset that was exported"
-        )
+        say(f"left: {report.outside} rows have another name outside the data root, in a dataset that was exported")
     if not report.removed and not report.left:
         say(
             f"nothing that was named was found below {data_root.resolve()}. Was it spelled as the manifest has it, is this the "
@@ -233,7 +231,7 @@ def purge(dry_run: bool, data_root: Path, **named: tuple[str, ...]) -> None:
         )
     for line in report.left:
         say(f"left: {line}", err=True)
-    click.echo(f"{len(report.removed)} {'would be removed' if dry_run else 'removed'}")
+    say(f"{len(report.removed)} {'would be removed' if dry_run else 'removed'}")
     if report.left:
         sys.exit(1)
 

@@ -109,7 +109,7 @@ def _print_report(file: Path, report: ManifestReport) -> None:
     if report.rows:
         print_table([_ROW_COLUMNS, *_row_table(report)])
     if report.buckets:
-        click.echo()
+        say("")
         rows = [(bucket.name, bucket.rows, bucket.frames, bucket.repeats) for bucket in report.buckets]
         print_table([("bucket", "rows", "frames", "repeats to fill a batch"), *rows])
     partial = "; partial: tokens were not counted, name a --checkpoint" if report.is_partial else ""
@@ -176,9 +176,7 @@ def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
         return False
     encoded = line.make_encoded_latents(layout, dataset, 0, spec, progress("encode"))
     made, kept = sum(encoded.value.encoded.values()), sum(encoded.value.reused.values())
-    click.echo(
-        f"ref2va/encoded_latents: {made} parts encoded, {kept} reused, {encoded.value.corrupt} damaged ones made again"
-    )
+    say(f"ref2va/encoded_latents: {made} parts encoded, {kept} reused, {encoded.value.corrupt} damaged ones made again")
     found = layout.ref2va_encoded_latents(dataset.name, 0).findings
     if not print_outcome("ref2va/encoded_latents", encoded, found):
         return False
@@ -232,7 +230,7 @@ def capacities(root: Path, count: int) -> None:
     proposal = propose(open_index(root, require_existing=True).lengths, count)
     rows = list(zip(proposal.capacities, proposal.documents, strict=True))
     print_table([("capacity", "documents"), *rows])
-    click.echo(f"{proposal.waste_rows} rows of padding, {proposal.waste_share:.2%} of what is computed")
+    say(f"{proposal.waste_rows} rows of padding, {proposal.waste_share:.2%} of what is computed")
 
 
 def inspect_dataset(root: Path, *, as_json: bool) -> None:

@@ -14,6 +14,7 @@ from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetC
 
 from muvap_assets.alerts import Alert, send
 from muvap_assets.defs.pools import subject
+from muvap_assets.text_lines import line
 
 
 def build_alert_sensors() -> list[dg.SensorDefinition]:
@@ -89,7 +90,7 @@ def _subject(evaluation: AssetCheckEvaluation) -> tuple[str, str | None]:
 
 def tell(log: logging.Logger, alert: Alert, *, post: bool = True) -> None:
     """Log an alert and, unless ``post`` says no, post it; what keeps it from being delivered is logged too."""
-    log.error(alert.text)
+    log.error(line(alert.text))
     undelivered = send(alert) if post else "Not sent: the webhook is slow, and a sensor's tick has to end."
     if undelivered:
         log.warning(undelivered)

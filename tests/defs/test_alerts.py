@@ -1,9 +1,11 @@
 """Failures are told in one line, to the log and to a webhook, against a real HTTP server."""
 
+import base64
 import json
 import socket
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from urllib.parse import unquote
 
 import dagster as dg
 import pytest
@@ -29,6 +31,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         self.server.received.append(json.loads(body))
+        self.server.authorized = self.headers["Authorization"]
         if self.server.status is None:
             self.close_connection = True
             return
@@ -130,6 +133,15 @@ def test_without_an_address_nothing_is_sent_and_a_wrong_one_is_named(monkeypatch
         ("http://127.0.0.1/sec ret", "127.0.0.1 did not take the alert (InvalidURL)"),
         ("http://127.0.0.1/secr\xe9t", "127.0.0.1 did not take the alert (UnicodeEncodeError)"),
         ("http://me:secret@127.0.0.1:9/", "127.0.0.1:9 did not take the alert"),
+        ("http://me:secret/x@127.0.0.1:9/", "the address did not take the alert (InvalidURL)"),
+        ("http://me:9/secret@127.0.0.1:9/", "the address did not take the alert"),
+        (
+            "secret-token@chat.example/hooks/x",
+            "no http:// or https:// at its beginning; required: an http or https address",
+        ),
+        ("secret", "no http:// or https:// at its beginning; required: an http or https address"),
+        ("secret:x//127.0.0.1", "no http:// or https:// at its beginning; required: an http or https address"),
+        (" http://127.0.0.1/secret", "no http:// or https:// at its beginning"),
     ],
 )
 def test_an_address_that_is_none_is_told_of_without_its_secret(address, reason):
@@ -151,6 +163,41 @@ def test_a_port_that_speaks_something_else_is_told_of():
         told = send(Alert(kind="test", text="x"), f"http://127.0.0.1:{server.getsockname()[1]}/")
         thread.join()
     assert "did not take the alert (BadStatusLine)" in told
+
+
+@pytest.mark.parametrize("user", ["me:se%63ret", "me:p%40ss%2F:w\xf6rd", "me", "me:a@b"])
+def test_a_user_and_a_password_in_the_address_are_sent_as_such_and_not_told(webhook, user):
+    place = webhook.address.removeprefix("http://")
+    assert send(Alert(kind="test", text="x"), f"http://{user}@{place}") is None
+    kind, _, sent = webhook.authorized.partition(" ")
+    assert (kind, base64.b64decode(sent).decode()) == ("Basic", unquote(user) + (":" if user == "me" else ""))
+    webhook.status = 500
+    told = send(Alert(kind="test", text="x"), f"http://{user}@{place}")
+    assert told.startswith(f"MUVAP_ALERT_WEBHOOK: 127.0.0.1:{webhook.server_port} did not take the alert")
+
+
+def test_without_a_user_nothing_is_said_of_one(webhook):
+    assert send(Alert(kind="test", text="x")) is None
+    assert webhook.authorized is None
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<!channel> & <https://x|here>", "&lt;!channel&gt; &amp; &lt;https://x|here&gt;"),
+        ("@all (bad@x): @here", "@\u200ball (bad@\u200bx): @\u200bhere"),
+        ("asd/manifest [a]: [x](http://x)", "asd/manifest [a]: [x]\u200b(http://x)"),
+        ("a\nb\x1b[31m\u202ec", r"a\nb\x1b[31m\u202ec"),
+    ],
+)
+def test_what_a_name_holds_is_neither_a_mention_nor_a_link_nor_another_line_in_a_chat(webhook, text, shown):
+    assert send(Alert(kind="test", text=text, facts={"partition": text})) is None
+    assert webhook.received == [{"text": shown, "kind": "test", "partition": text}]
+
+
+def test_a_text_of_megabytes_is_cut(webhook):
+    assert send(Alert(kind="test", text="<" * 10_000_000)) is None
+    assert len(webhook.received[0]["text"]) < 20_000
 
 
 def test_a_text_that_utf_8_cannot_hold_is_delivered_all_the_same(webhook):
