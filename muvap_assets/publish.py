@@ -303,8 +303,10 @@ def current_version(artifact: Artifact) -> str | None:
     """The version ``current`` points at, or ``None`` where nothing was published yet."""
     try:
         version = str(artifact.current.readlink())
-    except FileNotFoundError:
-        return None
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINVAL):  # nothing, or no link
+            return None
+        raise
     # A link to elsewhere is none of ours, wherever it leads.
     return version if NAME_PATTERN.fullmatch(version) and is_folder(artifact.version(version)) else None
 

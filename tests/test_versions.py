@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import pytest
@@ -53,6 +54,14 @@ def test_the_version_before_is_the_one_that_was_current_last_and_still_stands(ar
     assert previous_version(artifact) == second
     shutil.rmtree(artifact.version(second))
     assert previous_version(artifact) is None
+
+
+@pytest.mark.parametrize("at_sec", ["1e300", "-1e300", "1e17", "Infinity", "NaN"])
+def test_a_time_that_no_calendar_has_is_listed_as_unknown(artifact, layout, at_sec):
+    version = publish_text(artifact, "a")
+    artifact.journal.write_text(f'{{"version": "{version}", "at_sec": {at_sec}}}\n')
+    arguments = ["versions", "asd/thing", "part", "--data-root", str(layout.root)]
+    assert re.search(rf"^{version}  current  unknown +1$", CliRunner().invoke(main, arguments).output, re.MULTILINE)
 
 
 def test_publishing_what_is_current_writes_nothing_down(artifact):

@@ -76,7 +76,10 @@ def _version_row(version: StandingVersion) -> tuple[str, ...]:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    try:
+        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):  # written by a clock that was nowhere near
+        return "unknown"
 
 
 @click.command()

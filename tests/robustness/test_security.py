@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import pickle
+import re
 import shutil
 import struct
 import subprocess
@@ -25,6 +26,8 @@ from published_rows import clean_record, published
 
 import muvap_assets
 import resources
+from muvap_assets.asd import loudness
+from muvap_assets.asd import manifest_files as asd_files
 from muvap_assets.asd.corpora.ava import AvaCorpus
 from muvap_assets.asd.packs.reader import PackReader
 from muvap_assets.cli.main import main
@@ -36,12 +39,15 @@ from muvap_assets.media.audio import probe_audio
 from muvap_assets.media.faces import open_npy_faces
 from muvap_assets.media.npy import npy_header_bytes
 from muvap_assets.publish import current_version, publish, require_current, staged
+from muvap_assets.ref2va import manifest_files as ref2va_files
 from muvap_assets.ref2va.cache import rebuild_index
 from muvap_assets.ref2va.contract import DatasetOptions
+from muvap_assets.ref2va.devices import read_devices
 from muvap_assets.ref2va.encoder import Stage
 from muvap_assets.ref2va.file_info import read_file_info
 from muvap_assets.ref2va.raw_manifest import read_raw_manifest
 from muvap_assets.ref2va.row_store import RowStore
+from muvap_assets.ref2va.standing_rows import read_rows
 from muvap_assets.versions import require_whole, standing_versions
 
 V = Code
@@ -400,14 +406,32 @@ def test_a_dataset_replaced_by_a_link_is_none(tmp_path, dataset):
         assert "a symbolic link in the place of a version" in verdict(place)
 
 
-@pytest.mark.parametrize("line", ["asd", "ref2va"])
-def test_a_manifest_that_is_a_link_is_not_read(tmp_path, line):
-    from muvap_assets.asd import manifest_files as asd
-    from muvap_assets.ref2va import manifest_files as ref2va
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("manifest.parquet", asd_files.read_manifest),
+        ("provenance.json", asd_files.read_notes),
+        ("provenance.json", loudness.read_inputs),
+        (loudness.INDEX_FILE, loudness.read_loudness_index),
+        ("manifest.parquet", ref2va_files.read_manifest),
+        ("report.json", ref2va_files.read_manifest),
+        ("rows.json", read_rows),
+        ("device.json", read_devices),
+    ],
+)
+def test_a_file_of_an_artifact_that_is_a_link_is_not_read(tmp_path, name, read):
+    (tmp_path / "elsewhere").write_text("{}")
+    folder = tmp_path / "version"
+    folder.mkdir()
+    (folder / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(FormatError, match=f"{re.escape(name)}: a symbolic link"):
+        read(folder)
 
-    (tmp_path / "manifest.parquet").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(FormatError, match=r"manifest\.parquet: a symbolic link"):
-        {"asd": asd, "ref2va": ref2va}[line].read_manifest(tmp_path)
+
+def test_a_current_that_is_no_link_is_no_version(tmp_path):
+    artifact = Artifact(tmp_path, "asd", "packed_shards", "talks")
+    artifact.current.mkdir(parents=True)
+    assert current_version(artifact) is None
 
 
 @pytest.mark.parametrize("name", ["../x", "a/b", "..", "/etc", "current", "a\0b", ""])
