@@ -43,7 +43,7 @@ def record(artifact: Artifact, version: str) -> None:
     if (last := events(artifact)[-1:]) and last[0].version == version:
         return
     line = json.dumps({"version": version, "at_sec": wall_clock_sec()}).encode() + b"\n"
-    descriptor = os.open(artifact.journal, os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o644)
+    descriptor = os.open(artifact.journal, os.O_RDWR | os.O_APPEND)  # it is there: its lock is held
     try:
         size = os.fstat(descriptor).st_size
         # A line that a killed process or a full disk cut short must not swallow this one.

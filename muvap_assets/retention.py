@@ -292,7 +292,7 @@ def tree_bytes(folder: Path, names_taken: Counter[tuple[int, int]] | None = None
 def _clean_row_store(layout: Layout, report: MaintenanceReport, ages: Ages, grace_sec: float, gone: set[Path]) -> None:
     if not layout.row_store.is_dir():
         return
-    with row_retention.alone(layout.row_store) as alone:
+    with row_retention.alone(layout.row_store, dry_run=report.dry_run) as alone:
         if not alone:
             report.left.append(
                 "row store: a run is using it, nothing was removed there. Run maintenance when it is over."

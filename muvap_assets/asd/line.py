@@ -44,6 +44,7 @@ from muvap_assets.publish import (
     write_json,
 )
 from muvap_assets.storage.digests import file_sha256
+from muvap_assets.storage.files import replacing
 
 REUSE_FILE = "reuse.json"
 
@@ -154,8 +155,8 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
             kept = without_set_aside(clips, bad)
             if blocking := blocking_findings(bad, rows, len(kept), corpus.policy):
                 raise ValidationError(blocking, "packed shards")
-            artifact.reports.mkdir(parents=True, exist_ok=True)
-            write_json(artifact.reports / REUSE_FILE, asdict(reuse.report))
+            with replacing(artifact.reports / REUSE_FILE) as partial:
+                write_json(partial, asdict(reuse.report))
             return kept
 
         return run_checked(

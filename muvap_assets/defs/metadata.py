@@ -19,6 +19,7 @@ from muvap_assets.findings import Finding, count_by_code
 from muvap_assets.pictures.canvas import Picture
 from muvap_assets.progress import Work
 from muvap_assets.publish import CheckOutcome
+from muvap_assets.storage.files import replacing
 from muvap_assets.text_lines import cut, lines
 
 TABLE_ROWS = 20
@@ -51,9 +52,9 @@ def table(name: str, rows: Sequence[Mapping[str, Any]], more: Path | None = None
     records = [dg.TableRecord({key: _cell(value) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
     values: dict[str, Any] = {name: dg.MetadataValue.table(records=records, schema=_schema_of(records[0]))}
     if more is not None and len(rows) > TABLE_ROWS:
-        more.parent.mkdir(parents=True, exist_ok=True)
         lines = (json.dumps({key: plain(value) for key, value in row.items()}, ensure_ascii=False) for row in rows)
-        more.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        with replacing(more) as partial:
+            partial.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         values[f"{name}_file"] = dg.MetadataValue.path(str(more))
     return values
 

@@ -119,7 +119,7 @@ def preallocate_npy(path: Path, dtype: npt.DTypeLike, shape: tuple[int, ...]) ->
     """
     header = npy_header_bytes(dtype, shape)
     size = len(header) + math.prod(shape) * np.dtype(dtype).itemsize
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
     try:
         os.posix_fallocate(descriptor, 0, size)
         os.pwrite(descriptor, header, 0)

@@ -7,8 +7,8 @@ publication of what it made of it; whoever removes from the store has to have it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +32,15 @@ def in_use(store: Path) -> AbstractContextManager[None]:
     return shared(store / _LOCK_NAME)
 
 
-def alone(store: Path) -> AbstractContextManager[bool]:
-    """Whether no run is using the store, and then none begins to until the block ends."""
-    return tried(store / _LOCK_NAME)
+@contextmanager
+def alone(store: Path, *, dry_run: bool = False) -> Iterator[bool]:
+    """Whether no run is using the store, and then none begins to until the block ends; a dry run writes nothing for it."""
+    with ExitStack() as stack:
+        try:
+            free = stack.enter_context(tried(store / _LOCK_NAME, create=not dry_run))
+        except FileNotFoundError:
+            free = True  # no run ever used it
+        yield free
 
 
 def unused(store: Path, listed: Collection[str], is_old: Callable[[Path, float], bool]) -> Unused:

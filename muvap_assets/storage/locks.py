@@ -2,6 +2,7 @@
 
 A lock is ``flock``'s: the kernel releases it when its process dies, however it dies. It counts only while its path names
 the locked file: a file may be removed or renamed while someone waits for its lock, and whoever gets such a lock tries again.
+Whoever may only read the file locks it all the same.
 
 A private place has its lock beside it, ``<place>.lock``, for as long as it is in use. A place whose lock nobody holds was
 left by a killed process.
@@ -124,17 +125,30 @@ def _lock_of(place: Path) -> Path:
 def _hold(path: Path, operation: int, *, create: bool = True) -> int | None:
     """A descriptor of ``path`` that holds its lock; ``None`` where it is not free and ``operation`` does not wait."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o666)
+        descriptor = _open(path, create=create)
         try:
             fcntl.flock(descriptor, operation)
             if _is_named(path, descriptor):
                 held, descriptor = descriptor, -1
                 return held
-        except BlockingIOError:
+        except OSError as error:
+            # EBADF: NFS, which locks alone only what may be written. To whoever only looks it is in use.
+            if not operation & fcntl.LOCK_NB or error.errno not in (errno.EAGAIN, errno.EBADF):
+                raise
             return None
         finally:
             if descriptor >= 0:
                 os.close(descriptor)
+
+
+def _open(path: Path, *, create: bool) -> int:
+    """A descriptor of a lock's file, also for whoever may only read it."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_NOFOLLOW | (os.O_CREAT if create else 0), 0o666)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EROFS) or not path.is_file():
+            raise
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
 
 
 def _is_named(path: Path, descriptor: int) -> bool:
