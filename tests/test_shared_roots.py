@@ -1,7 +1,7 @@
 """A data root of a group: its members publish into one root, and whoever may only read it reads it all and writes nothing.
 
 The users are made of numbers by ``setpriv``, for which the tests have to run as root. They keep one power of root's, to read
-every file, since the interpreter and the tests' folders may be closed to everybody else; each mode is looked at instead.
+every file, since the interpreter may lie where nobody else gets; each mode is looked at instead.
 """
 
 import json
@@ -10,10 +10,11 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
-from published_rows import clean_record
+from corpus_builder import CorpusBuilder
 from skipping import skip_or_fail
 
 from muvap_assets.journal import events
@@ -56,12 +57,28 @@ with in_use(layout.row_store):
 
 
 @pytest.fixture
-def root(tmp_path):
+def place():
+    """A folder that every user can reach, unlike those of other tests."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def corpus(place):
+    """An empty corpus that everybody can read."""
+    (place / "corpus").mkdir()
+    return CorpusBuilder(place / "corpus")
+
+
+@pytest.fixture
+def root(place):
     """An empty folder in which everything belongs to the group."""
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0 or not setpriv or subprocess.run([*as_user(ANN, GROUP), "true"], check=False).returncode:
         skip_or_fail("only root can run setpriv, which makes other users")
-    root = tmp_path / "root"
+    root = place / "root"
     root.mkdir()
     os.chown(root, ANN, GROUP)
     root.chmod(0o2775)

@@ -136,8 +136,11 @@ def test_a_disk_that_may_only_be_read_is_read_and_told_of(read_only, corpus):
     shown = CliRunner().invoke(main, ["pack", str(corpus.write("talks.tsv")), "-o", str(read_only.root)])
     assert shown.exit_code == 1
     assert "Read-only file system. Check the path, its permissions and the disk." in shown.stderr
-    listed = CliRunner().invoke(main, ["versions", "asd/packed_shards", "talks", "--data-root", str(read_only.root)])
+    at = ["--data-root", str(read_only.root)]
+    listed = CliRunner().invoke(main, ["versions", "asd/packed_shards", "talks", *at])
     assert (listed.exit_code, before in listed.stdout) == (0, True)
+    for verb in (["maintenance"], ["purge", "--sample", "one"]):
+        assert CliRunner().invoke(main, [*verb, "--dry-run", *at]).exit_code == 0
 
 
 def test_a_root_below_a_file_is_refused_and_the_file_stays(tmp_path):
