@@ -33,7 +33,7 @@ from muvap_assets.findings import Finding
 from muvap_assets.journal import record
 from muvap_assets.layout import NAME_PATTERN, VERSION_LENGTH, Artifact, Layout
 from muvap_assets.storage.digests import file_sha256
-from muvap_assets.storage.files import abandoned_partials, fsync, replacing
+from muvap_assets.storage.files import fsync, is_partial, replacing
 from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned, shared
 from muvap_assets.storage.trees import is_folder, walk
 from muvap_assets.threads import thread_pool
@@ -217,7 +217,7 @@ def content_version(folder: Path, location_dependent: Collection[str] = ()) -> s
 
 
 def tree_files(folder: Path) -> list[Path]:
-    """Every regular file below ``folder``, sorted by relative path.
+    """Every regular file below ``folder``, sorted by relative path, less what a killed `muvap index rebuild` was writing.
 
     Raises:
         PublishError: there is a link or a special file.
@@ -228,7 +228,7 @@ def tree_files(folder: Path) -> list[Path]:
             raise PublishError(
                 f"{folder / path}: neither a plain file nor a folder, required in a published tree. Remove it."
             )
-    return [folder / path for path, _ in files]
+    return [folder / path for path, _ in files if not is_partial(Path(path))]
 
 
 def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str] = ()) -> Published:
@@ -258,8 +258,6 @@ def _place(folder: Path, artifact: Artifact, version: str, location_dependent: C
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
-        for partial in abandoned_partials(target):  # of a killed `muvap index rebuild`, which writes within a version
-            partial.unlink()
         if not is_folder(target) or content_version(target, location_dependent) != version:
             raise PublishError(
                 f"{target}: holds something else than version {version}, required is a free place. A published version "

@@ -165,6 +165,9 @@ def _maintain(layout: Layout, retention: Retention, ages: Ages, report: Maintena
                     gone.add(folder)
             except OSError as error:
                 report.keep(RemovalKind.VERSION, label, error)
+        for path in abandoned_partials(artifact.folder):  # `muvap index rebuild` writes within a version
+            if gone.isdisjoint(path.parents):
+                report.remove_file(RemovalKind.STAGING, path.relative_to(layout.root).as_posix(), path)
     _clean_row_store(layout, report, ages, retention.row_grace_sec, gone)
     _clean_pack_cache(layout, report, gone)
     report.left += ages.left()

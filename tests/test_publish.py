@@ -26,8 +26,10 @@ from muvap_assets.publish import (
     staged,
     write_findings,
 )
+from muvap_assets.retention import Removal, RemovalKind, Retention, maintain
 from muvap_assets.storage import locks
-from muvap_assets.storage.locks import remove_abandoned
+from muvap_assets.storage.locks import exclusive, remove_abandoned
+from muvap_assets.versions import require_whole
 
 
 @pytest.fixture
@@ -86,12 +88,19 @@ def test_a_failed_check_publishes_nothing_and_leaves_the_version_before_as_it_wa
     assert list(artifact.staging.iterdir()) == []
 
 
-def test_what_a_killed_writer_left_within_a_version_is_in_nobodys_way(artifact):
+def test_what_a_killed_writer_left_within_a_version_is_no_part_of_it_and_goes_with_maintenance(artifact):
     first = run(artifact)
-    left = artifact.current.resolve() / ".stamps.json.partial"  # as a killed `muvap index rebuild` leaves it
-    left.touch()
-    second = run(artifact)
-    assert (second.published.version, second.published.created) == (first.published.version, False)
+    left = artifact.current.resolve() / "sub" / ".stamps.json.partial"  # as a killed `muvap index rebuild` leaves it
+    left.write_text("half")
+    again = run(artifact).published
+    assert (again.version, again.created) == (first.published.version, False)
+    require_whole(artifact, again.version)
+    layout = Layout(artifact.root)
+    told = Removal(RemovalKind.STAGING, left.relative_to(layout.root).as_posix(), 4)
+    with exclusive(left):
+        assert maintain(layout, Retention()).removed == []
+    assert maintain(layout, Retention(), dry_run=True).removed == [told]
+    assert maintain(layout, Retention()).removed == [told]
     assert not left.exists()
 
 
