@@ -1,7 +1,7 @@
 """Section P of the known cases: what goes wrong on platforms like this one. Each test names its case.
 
 P10 (staleness by time or by nothing) and the moved folder of P06 are in ``tests/test_sources.py``, a writer killed half-way
-(P08) in ``tests/asd/test_pack_kill.py``.
+(P08) in ``tests/test_killed_operations.py``.
 """
 
 import json

@@ -1,11 +1,6 @@
-"""Encoding rows: what is made again, what is kept, and what a kill, a bad row or a second process changes: nothing else."""
+"""Encoding rows: what is made again, what is kept, and what a bad row or a second process changes: nothing else."""
 
-import os
 import pickle
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import weakref
 from collections import Counter
@@ -30,7 +25,6 @@ from muvap_assets.ref2va.records import read_shard
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.verify import verify_row_file
 
-HERE = Path(__file__).parent.parent
 ALL = dict.fromkeys(Stage, 1)
 
 
@@ -294,7 +288,7 @@ def test_the_limit_of_the_dataset_is_the_one_that_rows_are_encoded_under(tmp_pat
         assert [f"at most {limit};" in finding.required for finding in report.findings] == [True] * (1 - encoded)
 
 
-# --- progress, sharing, kills ------------------------------------------------------------------------------------------
+# --- progress, sharing -------------------------------------------------------------------------------------------------
 
 
 def test_findings_survive_a_process_pool():
@@ -323,64 +317,6 @@ def test_shares_encoded_apart_give_the_bytes_of_one_run(tmp_path):  # B32
     for share in range(2):
         encode_rows(rows[share::2], FakeEncoder(), shared)
     assert tree(shared.root) == tree(whole.root)
-
-
-KILLED = textwrap.dedent("""
-    import os, signal, sys
-    sys.path.insert(0, sys.argv[1])
-    import torch
-    from pathlib import Path
-    from encoder_rows import audio, image, row, video
-    from muvap_assets.ref2va.encode import encode_rows
-    from muvap_assets.ref2va.encoder_spec import EncoderSpec
-    from muvap_assets.ref2va.h3 import H3Encoder
-    from muvap_assets.ref2va.row_store import RowStore
-
-    rows = [row("a", image(1), audio(2), seed=11), row("b", video(3, sound=1600), image(4), seed=12)]
-    encoder = H3Encoder(EncoderSpec(checkpoint=Path(sys.argv[2]), device="cpu"))
-    for stop in sys.argv[4:]:
-        store = RowStore(Path(sys.argv[3]) / stop)
-        if child := os.fork():
-            _, status = os.waitpid(child, 0)
-            print(stop, os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status), flush=True)
-        else:
-            # Kill this process in the middle of writing the part of the row it is told.
-            import muvap_assets.storage.files as module
-            before = module.fsync
-            count = [0]
-            def sync(path):
-                count[0] += 1
-                if stop != "never" and count[0] == int(stop):
-                    os.kill(os.getpid(), signal.SIGKILL)
-                before(path)
-            module.fsync = sync
-            report = encode_rows(rows, encoder, store)
-            print("encoded", stop, len(report.rows), sum(report.encoded.values()), flush=True)
-            os._exit(0)
-    for stop in sys.argv[4:]:
-        if stop != "never":
-            report = encode_rows(rows, encoder, RowStore(Path(sys.argv[3]) / stop))
-            print("again", stop, len(report.rows), sum(report.encoded.values()), flush=True)
-""")
-
-
-@pytest.mark.slow
-def test_killed_in_any_stage_the_same_call_keeps_what_stands_and_ends_with_the_same_bytes(tmp_path, tiny_checkpoint):
-    """Ten parts and two rows are synced twice each, file then folder; the real encoder is killed before one such call."""
-    parts_left = {"1": 10, "3": 9, "9": 6, "12": 4, "17": 2, "21": 0, "22": 0}  # one in each stage, two in finishing
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(HERE), str(tiny_checkpoint), str(tmp_path), "never", *parts_left],
-        capture_output=True,
-        text=True,
-        check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    ).stdout.splitlines()
-    assert "encoded never 2 10" in done
-    expected = tree(tmp_path / "never")
-    for stop, remaining in parts_left.items():
-        assert f"{stop} {int(signal.SIGKILL)}" in done
-        assert f"again {stop} 2 {remaining}" in done
-        assert tree(tmp_path / stop) == expected, stop
 
 
 # --- the real encoder --------------------------------------------------------------------------------------------------

@@ -5,10 +5,8 @@ import json
 import os
 import pickle
 import shutil
-import signal
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -217,35 +215,6 @@ def test_a_row_that_reads_back_wrong_blocks_publication(tmp_path, damage):
     assert [check.name for check in outcome.blocking] == ["shards_whole"]
     assert outcome.blocking[0].findings[0].source == "bucket=32x32-5f/data_00000000.parquet"
     assert not dataset_artifact(tmp_path).folder.exists()
-
-
-def killed_at_the_third_link(call):
-    """Run ``call`` in a process that is killed by SIGKILL in the middle."""
-    code = f"""
-        import os, signal
-        from published_rows import *
-        from muvap_assets.ref2va import publication
-        link, seen = publication.link, []
-        def deadly(source, target):
-            seen.append(target)
-            if len(seen) == 3:
-                os.kill(os.getpid(), signal.SIGKILL)
-            link(source, target)
-        publication.link = deadly
-        {call}
-    """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], env=environment, check=False)
-    assert done.returncode == -signal.SIGKILL
-
-
-def test_a_process_killed_while_linking_leaves_nothing_and_the_next_one_succeeds(tmp_path):
-    rows = finished(tmp_path / "store", *(clean_record(name) for name in "abcde"))
-    killed_at_the_third_link(f"published(Path({str(tmp_path)!r}), *(clean_record(name) for name in 'abcde'))")
-    artifact = dataset_artifact(tmp_path)
-    assert not artifact.folder.exists()
-    assert publish(tmp_path, rows).published.created
-    assert list(artifact.staging.iterdir()) == []
 
 
 KILLED_EXPORTS = """
