@@ -6,6 +6,7 @@ See https://docs.dagster.io/guides/build/projects-and-components.
 """
 
 import os
+import sys
 from pathlib import Path
 
 import dagster as dg
@@ -76,4 +77,5 @@ def default_data_root() -> Path:
     return data_root_of(text) if text else DEFAULT_DATA_ROOT
 
 
+partitions.refuse_range(sys.argv[1:])
 defs = build_defs()

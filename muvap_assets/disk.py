@@ -45,8 +45,11 @@ def sizes(*counts: int) -> tuple[str, ...]:
     return tuple(f"{count:,} bytes" for count in counts)
 
 
-def require_space(place: Path, needed_bytes: int, what: str) -> None:
-    """Refuse work that the disk cannot hold.
+_REMEDY = "Free some space (`muvap maintenance`), or move the data root."
+
+
+def require_space(place: Path, needed_bytes: int, what: str, remedy: str = _REMEDY) -> None:
+    """Refuse work that the disk cannot hold; ``remedy`` is what to do about it.
 
     Raises:
         PublishError: less than ``needed_bytes`` are free where ``place`` lies.
@@ -55,6 +58,5 @@ def require_space(place: Path, needed_bytes: int, what: str) -> None:
     if free < needed_bytes:
         left, needed, missing = sizes(free, needed_bytes, needed_bytes - free)
         raise PublishError(
-            f"{what}: {left} free on the disk that holds it; required: {needed}, {missing} more. Nothing was written. Free some "
-            "space (`muvap maintenance`), or move the data root."
+            f"{what}: {left} free on the disk that holds it; required: {needed}, {missing} more. Nothing was written. {remedy}"
         )

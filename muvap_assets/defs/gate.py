@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 
 from muvap_assets.codes import Code, Severity
-from muvap_assets.defs import metadata
+from muvap_assets.defs import metadata, pools
 from muvap_assets.defs.pages import Page, page_metadata
 from muvap_assets.errors import FormatError, MuvapError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
@@ -66,11 +66,13 @@ def gate(
     Raises:
         dagster.RetryRequested: an input was made again while it was built. What was built is published and consistent in
             itself; the retry takes up what is unchanged.
-        dagster.Failure: a blocking check failed, or the build raised an error of ours. Never retried.
+        dagster.Failure: a blocking check failed, the build raised an error of ours, or there is no room for the run's records.
+            Never retried.
     """
     asset, started = context.asset_key, time.monotonic()
     before = [current_version(artifact) for artifact in inputs]
     try:
+        pools.require_record_space(context.instance)
         outcome = run(ProgressLog(context.log.info, asset.to_user_string()))
     except MuvapError as error:
         yield from _not_run(asset, declared, error, artifact)

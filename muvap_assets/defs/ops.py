@@ -7,12 +7,17 @@ https://docs.dagster.io/guides/operate/managing-concurrency.
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import click
 import dagster as dg
+from sqlalchemy.exc import OperationalError
 
 from muvap_assets.defs import pools, pruning
+from muvap_assets.disk import free_bytes, sizes
 
 QUIET_SEC = 120
 """A run of another machine that wrote to its log this recently may well be alive: one that encodes writes every few seconds."""
@@ -34,13 +39,10 @@ def release_run(run_id: str, force: bool) -> None:
     instead (in the UI), or two runs would share one GPU. One whose process on this machine is seen to be dead is released
     at once, and by the next run that waits for its place; this is for one of another machine.
     """
-    error = _without_home()
-    if error is None:
-        with dg.DagsterInstance.get() as instance:
-            error = release(instance, run_id, force=force)
+    with _platform() as instance:
+        error = release(instance, run_id, force=force)
     if error:
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        _refuse(error)
     click.echo(f"{run_id}: released")
 
 
@@ -58,24 +60,37 @@ def prune_runs(days: float, dry_run: bool) -> None:
 
     Never a run that is not over, nor one that made what a page shows last of a partition or a check.
     """
-    if error := _without_home():
-        click.echo(f"error: {error}", err=True)
-        sys.exit(1)
-    with dg.DagsterInstance.get() as instance:
+    with _platform() as instance:
         report = pruning.prune(instance, days, dry_run=dry_run)
     for line in report.lines():
         click.echo(line)
 
 
-def _without_home() -> str | None:
-    """What is wrong with DAGSTER_HOME, or ``None``: Dagster would raise, and for a run there is no other place to look."""
+@contextmanager
+def _platform() -> Iterator[dg.DagsterInstance]:
+    """The instance of DAGSTER_HOME; where it cannot be opened, read or written the command ends in one line."""
     home = os.environ.get("DAGSTER_HOME")
-    if home and (folder := Path(home).expanduser()).is_absolute() and folder.is_dir():
-        return None
-    found = repr(home) if home else "not set"
-    return (
-        f"DAGSTER_HOME: {found}; required: the absolute path of the platform's Dagster folder. Set it to the daemon's."
-    )
+    folder = Path(home or "").expanduser()
+    if not home or not folder.is_absolute() or not folder.is_dir():
+        # Dagster would raise, and for a run there is no other place to look.
+        found = repr(home) if home else "not set"
+        _refuse(
+            f"DAGSTER_HOME: {found}; required: the absolute path of the platform's Dagster folder. Set it to the daemon's."
+        )
+    try:
+        with dg.DagsterInstance.get() as instance:
+            yield instance
+    except OperationalError as error:
+        [free] = sizes(free_bytes(folder))
+        _refuse(
+            f"DAGSTER_HOME {folder}: {error.orig}; required: a database that can be read and written, and room for it ({free} "
+            "free on the disk). Free some space by other means first, or see to the database."
+        )
+
+
+def _refuse(error: str) -> NoReturn:
+    click.echo(f"error: {error}", err=True)
+    sys.exit(1)
 
 
 def release(instance: dg.DagsterInstance, run_id: str, *, force: bool = False) -> str | None:

@@ -4,7 +4,9 @@ See https://docs.dagster.io/guides/build/partitions-and-backfills.
 """
 
 import warnings
+from collections.abc import Sequence
 
+import click
 import dagster as dg
 
 from muvap_assets.datasets import Datasets
@@ -38,3 +40,18 @@ def dataset_of_part() -> dg.MultiToSingleDimensionPartitionMapping:
         # A beta class; there is no other mapping between two and one dimension. The pinned version is tested.
         warnings.simplefilter("ignore", dg.BetaWarning)
         return dg.MultiToSingleDimensionPartitionMapping(DATASET)
+
+
+def refuse_range(arguments: Sequence[str]) -> None:
+    """Say in one line that ``dagster asset materialize`` takes one partition: its own answer to a range is a traceback.
+
+    A range would have to be one run, and the results of checks would lose the partition they are of.
+
+    Raises:
+        click.ClickException: ``arguments`` of the command line ask for a range.
+    """
+    if "materialize" in arguments and any(text.startswith("--partition-range") for text in arguments):
+        raise click.ClickException(
+            "--partition-range: found a range; required: one partition a run, which the results of checks are tied to. Run the "
+            "command once for each with --partition, or select the range in the UI, which launches one run for each."
+        )

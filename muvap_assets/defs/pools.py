@@ -9,14 +9,16 @@ Dagster's own executor of one process asks for a place without a pause between, 
 multiprocess executor does, and says whom it waits for. See https://docs.dagster.io/guides/operate/managing-concurrency.
 """
 
+import errno
 import os
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from enum import Enum, auto
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError
@@ -30,7 +32,9 @@ from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
 from dagster._core.executor.in_process import InProcessExecutor
 from dagster._utils.interrupts import pop_captured_interrupt
+from sqlalchemy.exc import OperationalError
 
+from muvap_assets.disk import free_bytes, require_space
 from muvap_assets.storage.locks import PrivatePlace, private_place, private_places
 
 TELL_SEC = 60.0
@@ -39,7 +43,10 @@ TELL_SEC = 60.0
 LOOK_SEC = 30
 """How often the daemon looks for dead runs."""
 
-_RUN_ID_LENGTH, _NAP_SEC = 36, 1.0
+RECORD_BYTES = 32 * 10**6
+"""What has to be free for the records of a run before it begins; they take less than a tenth of it."""
+
+_RUN_ID_LENGTH, _NAP_SEC, _LAST_BYTES = 36, 1.0, 10**6
 
 
 class Life(Enum):
@@ -194,8 +201,8 @@ class _OneProcess(InProcessExecutor):
             f"Executing steps in process (pid: {os.getpid()})",
             event_specific_data=EngineEventData.in_process(os.getpid(), steps),
         )
-        with _living(plan_context.instance, plan_context.run_id):
-            yield from ExecuteRunWithPlanIterable(
+        events = iter(
+            ExecuteRunWithPlanIterable(
                 execution_plan=plan_context.execution_plan,
                 iterator=_execute,
                 execution_context_manager=PlanExecutionContextManager(
@@ -210,6 +217,46 @@ class _OneProcess(InProcessExecutor):
                     step_dependency_config=self.step_dependency_config,
                 ),
             )
+        )
+        home = Path(plan_context.instance.root_directory)
+        with ExitStack() as living:
+            try:
+                living.enter_context(_living(plan_context.instance, plan_context.run_id))
+                for event in events:
+                    yield event
+                    if free_bytes(home) < _LAST_BYTES:
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(home))
+            except (OSError, OperationalError):
+                if free_bytes(home) >= _LAST_BYTES:
+                    raise
+                _end_without_records(home, plan_context.run_id, events)
+
+
+def require_record_space(instance: dg.DagsterInstance) -> None:
+    """Refuse to begin what could not be recorded to its end.
+
+    Raises:
+        PublishError: the disk that holds ``DAGSTER_HOME`` is nearly full.
+    """
+    home = Path(instance.root_directory)
+    remedy = "Free some space (`muvap ops prune-runs` removes old runs), or move DAGSTER_HOME."
+    require_space(home, RECORD_BYTES, f"DAGSTER_HOME {home}: records of this run", remedy)
+
+
+def _end_without_records(home: Path, run_id: str, events: Iterator[DagsterEvent]) -> NoReturn:
+    """End a run whose records cannot be written: Dagster would go on and lose them, and end in a traceback.
+
+    The process ends as if it were killed, so that its lock tells that the run is dead.
+    """
+    with suppress(Exception):
+        events.close()  # type: ignore[attr-defined]  # a generator; what the process prints goes to files until then
+    sys.stderr.write(
+        f"error: DAGSTER_HOME {home}: the disk that holds it is full: records of run {run_id} are lost; required: "
+        f"{RECORD_BYTES / 1e6:.0f} MB free. Free some space, then materialize it again: what was published stands, and the run is "
+        "reported failed by the next that looks.\n"
+    )
+    sys.stderr.flush()
+    os._exit(1)
 
 
 def _execute(job_context: PlanExecutionContext, execution_plan: ExecutionPlan) -> Iterator[DagsterEvent]:

@@ -95,3 +95,19 @@ def test_a_good_corpus_exits_0_and_one_label_too_many_does_not(corpus, home, tmp
 
 def test_an_unknown_partition_exits_non_zero(home):
     assert materialize(home, "asd/manifest", partition="nobody").returncode != 0
+
+
+@pytest.mark.slow
+def test_a_range_of_partitions_is_refused_in_one_line(home):
+    command = ["dagster", "asset", "materialize", "-m", "muvap_assets.definitions", "--select", "asd/manifest"]
+    refused = subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", *command, "--partition-range", "talks...talks"],
+        env={**os.environ, "DAGSTER_HOME": str(home), "MUVAP_DATASETS": str(home.parent / "datasets.yaml")},
+        cwd=home.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("Error: --partition-range: found a range; required: one partition a run")
+    assert refused.stderr.count("\n") == 1
