@@ -15,6 +15,7 @@ import click
 
 from muvap_assets.asd.policy import AudioSampleRate, Policy
 from muvap_assets.cli import asd, ops, ref2va
+from muvap_assets.cli.ending import end_at_first_signal
 from muvap_assets.cli.lazy import LazyGroup
 from muvap_assets.cli.options import option, record_options, refuse_given
 from muvap_assets.cli.output import say
@@ -143,5 +144,11 @@ main.add_command(
 )
 
 
-if __name__ == "__main__":
+def run() -> None:
+    """The command as a process of its own."""
+    end_at_first_signal()
     main(prog_name="muvap")
+
+
+if __name__ == "__main__":
+    run()
