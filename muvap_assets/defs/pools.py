@@ -70,11 +70,17 @@ def _living(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 
 def life_of(instance: dg.DagsterInstance, run_id: str) -> tuple[Life, str]:
     """Whether a run's process is alive, and how to say it."""
-    places = list(private_places(_processes(instance), f"{run_id}-"))
-    for place in places:
+    for place in private_places(_processes(instance), f"{run_id}-"):
         if place.in_use:
             return Life.ALIVE, f"its process {_process_id(place)} on this machine is alive"
-    return (Life.DEAD, "its process is dead") if places else (Life.UNKNOWN, "no process of this machine")
+        if _was_held(place):
+            return Life.DEAD, "its process is dead"
+    return Life.UNKNOWN, "no process of this machine"
+
+
+def _was_held(place: PrivatePlace) -> bool:
+    """Whether a lock that nobody holds was ever held: the number is written under it. Else its process is only starting."""
+    return place.path.exists()
 
 
 def release_dead(instance: dg.DagsterInstance) -> list[str]:
@@ -82,14 +88,17 @@ def release_dead(instance: dg.DagsterInstance) -> list[str]:
     released = []
     for place in private_places(_processes(instance)):
         # Its lock is held here meanwhile: no other process releases the same run.
-        run = None if place.in_use else instance.get_run_by_id(place.path.name[:_RUN_ID_LENGTH])
-        if run is not None:
+        dead = not place.in_use and _was_held(place)
+        run = instance.get_run_by_id(place.path.name[:_RUN_ID_LENGTH]) if dead else None
+        if run is not None and (
+            not run.is_finished or run.run_id in instance.event_log_storage.get_concurrency_run_ids()
+        ):
             give_back(instance, run, "Its process was killed: found by its lock, which nobody held.")
             released.append(
                 f"run {run.run_id} ({subject(run)}): its process was killed. Its place in every pool is free"
                 f"{'' if run.is_finished else ', it is reported failed'}; what it had encoded is kept."
             )
-        if not place.in_use:
+        if dead:
             place.remove()
     return released
 

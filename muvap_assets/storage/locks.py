@@ -78,13 +78,16 @@ class PrivatePlace:
         def keep(call: Any, path: str, caught: Any) -> None:
             kept.append(caught[1])
 
-        if self.path.is_dir() and not self.path.is_symlink():
-            shutil.rmtree(self.path, onerror=keep)
-        else:
-            self.path.unlink(missing_ok=True)
-        if self.path.exists():
-            return kept[0] if kept else FileExistsError(errno.EEXIST, "written again meanwhile", str(self.path))
-        _lock_of(self.path).unlink(missing_ok=True)
+        try:
+            if self.path.is_dir() and not self.path.is_symlink():
+                shutil.rmtree(self.path, onerror=keep)
+            else:
+                self.path.unlink(missing_ok=True)
+            if self.path.exists():
+                return kept[0] if kept else FileExistsError(errno.EEXIST, "written again meanwhile", str(self.path))
+            _lock_of(self.path).unlink(missing_ok=True)
+        except OSError as error:
+            return error
         return None
 
 

@@ -140,6 +140,7 @@ def started(instance, *, dead):
         folder = pools._processes(instance)
         folder.mkdir()
         (folder / f"{run.run_id}-{'0' * 32}.lock").touch()
+        (folder / f"{run.run_id}-{'0' * 32}").write_text("1")
     assert len(claimed(instance)) == 1
     return run.run_id
 
@@ -175,6 +176,22 @@ def test_a_run_that_died_while_it_waited_is_not_given_the_place(instance):
     assert instance.event_log_storage.get_concurrency_info("gpu").pending_step_count == 1
     assert len(pools.release_dead(instance)) == 1
     assert instance.event_log_storage.get_concurrency_info("gpu").pending_step_count == 0
+
+
+def test_a_run_whose_process_is_only_about_to_take_its_lock_is_not_dead(instance):
+    run_id = started(instance, dead=True)
+    (pools._processes(instance) / f"{run_id}-{'0' * 32}").unlink()
+    assert pools.release_dead(instance) == []
+    assert pools.life_of(instance, run_id)[0] is pools.Life.UNKNOWN
+    assert len(list(pools._processes(instance).iterdir())) == 1
+
+
+def test_the_lock_of_a_run_that_is_over_and_holds_nothing_goes_without_a_word(instance):
+    run_id = started(instance, dead=True)
+    instance.report_run_failed(instance.get_run_by_id(run_id))
+    instance.event_log_storage.free_concurrency_slots_for_run(run_id)
+    assert pools.release_dead(instance) == []
+    assert list(pools._processes(instance).iterdir()) == []
 
 
 def test_a_run_that_is_over_only_gives_its_place_back(instance):
