@@ -137,15 +137,26 @@ class Finding:
         """The inverse of :meth:`to_dict`.
 
         Raises:
-            KeyError, ValueError: it is no such record.
+            KeyError, TypeError, ValueError: it is no such record.
         """
         known = {"path": None, **record, "code": CODES[record["code"]], "severity": Severity(record["severity"])}
+        for name, kinds in _KINDS.items():
+            if not isinstance(known[name], kinds):
+                raise ValueError(f"{name} is a {type(known[name]).__name__}")
         return cls.__new__(cls)._set(**{each.name: known[each.name] for each in dataclasses.fields(cls)})
 
 
 def _value(text: str) -> str:
     return line(text, VALUE_CHARACTERS)
 
+
+_TEXT = (str, type(None))
+_KINDS = {
+    **dict.fromkeys(("found", "required", "hint"), (str,)),
+    **dict.fromkeys(("source", "sample_id", "field", "path"), _TEXT),
+    "row": (int, type(None)),
+}
+"""What the values of a record may be, apart from its code and severity."""
 
 CODES = {str(code): code for code in Code}
 """Each code by its name, as records name it."""

@@ -5,9 +5,13 @@ Belongs here: the translation, and that no link is followed within what was publ
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import pyarrow as pa
 
@@ -16,6 +20,7 @@ from muvap_assets.errors import FormatError
 from muvap_assets.findings import Finding
 from muvap_assets.storage.trees import LINK, VersionLink, foreign, opened, walk
 
+T = TypeVar("T")
 STUMBLES = (
     *(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError),
     pa.ArrowException,
@@ -38,6 +43,31 @@ def reading(path: Path, case: str = "published", *, folder: bool = False) -> Ite
     except STUMBLES as error:
         finding = Finding(Code.ARTIFACT_INVALID, path, unreadable(error, path), case=case)
         raise FormatError(finding.placed(source=path.name)) from error
+
+
+def typed(kind: type[T], values: Any) -> T:
+    """A dataclass of the fields in ``values``, each of the type that it declares; what a tuple or mapping holds is not looked at.
+
+    Raises:
+        TypeError, ValueError: ``values`` are no fields of it, or one is of another type.
+    """
+    made = kind(**values)
+    for name, kinds in _kinds(kind):  # type: ignore[arg-type]  # mypy does not know that classes are hashable
+        value = getattr(made, name)
+        if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+            raise ValueError(f"{name} is a {type(value).__name__}")
+    return made
+
+
+@cache
+def _kinds(kind: type) -> list[tuple[str, tuple[type, ...]]]:
+    """The names of a dataclass's fields and what they may be; JSON writes a whole float as an integer."""
+    hints, kinds = get_type_hints(kind), []
+    for field in dataclasses.fields(kind):
+        hint = hints[field.name]
+        each = [get_origin(one) or one for one in (get_args(hint) if isinstance(hint, UnionType) else (hint,))]
+        kinds.append((field.name, (*each, int) if float in each else tuple(each)))
+    return kinds
 
 
 def published_folder(path: Path) -> Path:

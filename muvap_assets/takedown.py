@@ -36,6 +36,7 @@ from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
 from muvap_assets.media.audio import ID_LENGTH
+from muvap_assets.provenance import read_inputs
 from muvap_assets.publish import current_version, read_findings
 from muvap_assets.readback import reading
 from muvap_assets.ref2va import row_retention
@@ -275,13 +276,9 @@ def _downstream(
 
 def _made_from(layout: Layout, artifact: Artifact, dataset: str, folder: Path, known: set[Path]) -> bool:
     """Whether a version was made from a manifest in ``known``; taken to be where that is not to be found out."""
-    for name in ("provenance.json", "dataset.json"):
-        if (folder / name).is_file():
-            values = json.loads((folder / name).read_text(encoding="utf-8"))
-            version = values.get("provenance", values).get("inputs", {}).get(f"{artifact.line}/manifest")
-            manifest = layout.artifact(artifact.line, "manifest", dataset).version(str(version))
-            return manifest in known or not manifest.is_dir()
-    return True
+    version = read_inputs(folder).get(f"{artifact.line}/manifest", "")
+    manifest = layout.artifact(artifact.line, "manifest", dataset).version(version)
+    return not version or manifest in known or not manifest.is_dir()
 
 
 def _step(holding: Holding) -> int:

@@ -18,7 +18,7 @@ from muvap_assets.asd import loudness, manifest_files
 from muvap_assets.asd.packs.layout import ARROW_FILE, map_index
 from muvap_assets.errors import ConfigError
 from muvap_assets.layout import Layout
-from muvap_assets.readback import reading
+from muvap_assets.readback import reading, require_plain
 from muvap_assets.ref2va.cache import INDEX_NAME, read_index
 from muvap_assets.ref2va.devices import Difference, largest_difference, read_devices
 from muvap_assets.ref2va.records import provenance_of
@@ -113,8 +113,8 @@ def kind_of(folder: Path) -> str:
         ConfigError: none that has rows.
         FormatError: that file cannot be read.
     """
-    for kind, (is_kind, _) in _READERS.items():
-        if is_kind(folder):
+    for kind, (file, key, _) in _READERS.items():
+        if (folder / file).is_file() and (not key or _has_column(folder / file, key)):
             return kind
     raise ConfigError(
         f"{folder}: no version of an artifact; required: one of {', '.join(_READERS)}. `muvap versions` lists what stands."
@@ -128,9 +128,10 @@ def read_rows(folder: Path) -> Mapping[str, Row]:
         ConfigError: it is no version of an artifact that has rows.
         FormatError: it cannot be read.
     """
-    kind = kind_of(folder)
-    with reading(folder, folder=True):
-        return _READERS[kind][1](folder)
+    require_plain(folder)
+    file, _, read = _READERS[kind_of(folder)]
+    with reading(folder / file):
+        return read(folder)
 
 
 def row_files(folder: Path) -> dict[str, Path]:
@@ -224,7 +225,7 @@ def _in_store(folder: Path, ids: Collection[str]) -> _Places:
     """Rows of a part: in the row store of the data root that the version lies below."""
     places: _Places = {}
     store = _store_of(folder)
-    with reading(folder, folder=True):
+    with reading(folder / ROWS_FILE):
         for row in standing_rows(folder):
             if row.id in ids:
                 path = row_file(store, row.key)
@@ -244,19 +245,17 @@ _TENSORS: Mapping[str, Callable[[Path, Collection[str]], _Places]] = {
 }
 
 
-def _has_manifest(folder: Path, key: str) -> bool:
-    path = folder / "manifest.parquet"
-    if not path.is_file():
-        return False
+def _has_column(path: Path, name: str) -> bool:
     with reading(path):
-        return key in pq.read_schema(path).names
+        return name in pq.read_schema(path).names
 
 
-_READERS: Mapping[str, tuple[Callable[[Path], bool], Callable[[Path], Mapping[str, Row]]]] = {
-    "asd/manifest": (lambda folder: _has_manifest(folder, "sample_id"), _clips),
-    "asd/loudness_index": (lambda folder: (folder / loudness.INDEX_FILE).is_file(), _recordings),
-    "asd/packed_shards": (lambda folder: (folder / ARROW_FILE).is_file(), _packed),
-    "ref2va/manifest": (lambda folder: _has_manifest(folder, "id"), _samples),
-    "ref2va/encoded_latents": (lambda folder: (folder / ROWS_FILE).is_file(), _encoded),
-    "ref2va/parquet_cache_index": (lambda folder: (folder / INDEX_NAME).is_file(), _shards),
+# The file that holds the rows, a column by which one of that name is told from another artifact's, and how they are read.
+_READERS: Mapping[str, tuple[str, str, Callable[[Path], Mapping[str, Row]]]] = {
+    "asd/manifest": (manifest_files.MANIFEST_FILE, "sample_id", _clips),
+    "asd/loudness_index": (loudness.INDEX_FILE, "", _recordings),
+    "asd/packed_shards": (ARROW_FILE, "", _packed),
+    "ref2va/manifest": ("manifest.parquet", "id", _samples),
+    "ref2va/encoded_latents": (ROWS_FILE, "", _encoded),
+    "ref2va/parquet_cache_index": (INDEX_NAME, "", _shards),
 }

@@ -17,6 +17,7 @@ from muvap_assets.asd.manifest_files import MANIFEST_FILE
 from muvap_assets.codes import Code
 from muvap_assets.findings import Finding, Place
 from muvap_assets.media.audio import ID_LENGTH
+from muvap_assets.readback import reading
 
 LEAKAGE_FILE = "leakage.jsonl"
 _COLUMNS = ("sample_id", "recording_id", "video_id", "faces_fingerprint")
@@ -40,11 +41,12 @@ def read_split(name: str, folder: Path) -> SplitContent:
     """What a published manifest holds. Manifests of older versions lack columns; these are not compared.
 
     Raises:
-        OSError: there is none.
+        FormatError: the file is missing or damaged.
     """
     path = folder / MANIFEST_FILE
-    columns = [column for column in _COLUMNS if column in pq.read_schema(path).names]
-    table = pq.read_table(path, columns=columns).to_pydict()
+    with reading(path):
+        columns = [column for column in _COLUMNS if column in pq.read_schema(path).names]
+        table = pq.read_table(path, columns=columns).to_pydict()
     clips_by: dict[str, dict[str, list[str]]] = {}
     for column in columns[1:]:
         groups = clips_by[column] = defaultdict(list)

@@ -1,11 +1,9 @@
 """What the pages of the asd assets show of a published version. Belongs here: choosing figures; they are counted elsewhere."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 
@@ -28,6 +26,7 @@ from muvap_assets.pictures.clips import clips_picture
 from muvap_assets.pictures.faces import faces_picture
 from muvap_assets.pictures.levels import levels_picture
 from muvap_assets.progress import Work
+from muvap_assets.storage.files import read_lossy_json
 
 _UNUSUAL_FILE = "unusual_levels.jsonl"
 
@@ -102,9 +101,11 @@ def pack_page(artifact: Artifact, folder: Path, clips: Sequence[Clip]) -> Page:
 
 
 def _copied(artifact: Artifact) -> int:
-    """Tracks whose faces were taken over from the earlier pack, as the last run wrote down."""
-    reuse: dict[str, Any] = json.loads((artifact.reports / line.REUSE_FILE).read_text(encoding="utf-8"))
-    return int(reuse["faces_copied"])
+    """Tracks whose faces were taken over from the earlier pack, as the last run wrote down; none where that is lost."""
+    match read_lossy_json(artifact.reports / line.REUSE_FILE):
+        case {"faces_copied": int(copied)}:
+            return copied
+    return 0
 
 
 def _most(counts: Mapping[str, int]) -> dict[str, int]:

@@ -3,11 +3,9 @@
 Belongs here: the parts that all pages share. The figures of each asset are ``asd_pages``' and ``ref2va_pages``'.
 """
 
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -18,11 +16,10 @@ from muvap_assets.disk import file_states
 from muvap_assets.layout import Artifact
 from muvap_assets.pictures.canvas import Picture
 from muvap_assets.progress import Work
+from muvap_assets.provenance import read_inputs
 from muvap_assets.publish import Published
 from muvap_assets.text_lines import line
 from muvap_assets.versions import previous_version
-
-_PROVENANCE_FILES = ("provenance.json", "dataset.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,16 +75,6 @@ def _version(artifact: Artifact, published: Published) -> dict[str, Any]:
         values["previous_version"] = before
         values["compare"] = dg.MetadataValue.md(f"`muvap diff {place}@{before} {place}@{published.version}`")
     return values
-
-
-def read_inputs(folder: Path) -> dict[str, str]:
-    """The versions and digests a published version was made from, as it says itself."""
-    for name in _PROVENANCE_FILES:
-        if (folder / name).is_file():
-            values = json.loads((folder / name).read_text(encoding="utf-8"))
-            inputs = values.get("provenance", values).get("inputs", {})
-            return {str(key): str(value) for key, value in inputs.items()}
-    return {}
 
 
 def _drawn(

@@ -28,10 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.codes import Code, Severity
-from muvap_assets.errors import ValidationError
+from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.findings import Finding, Place
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import CheckOutcome, not_run, write_json
+from muvap_assets.readback import reading, typed
 from muvap_assets.ref2va.contract import DatasetOptions
 from muvap_assets.ref2va.encode import EncodedRow, EncodeOptions
 from muvap_assets.ref2va.encoder import (
@@ -107,10 +108,12 @@ class DecodeReport:
         """The report in an artifact's folder.
 
         Raises:
-            FileNotFoundError: there is none.
+            FormatError: the file is missing or damaged.
         """
-        values = json.loads((folder / DECODE_CHECK_FILE).read_text(encoding="utf-8"))
-        return cls(**{**values, "rows": tuple(DecodedRow(**row) for row in values["rows"])})
+        path = folder / DECODE_CHECK_FILE
+        with reading(path):
+            values = json.loads(path.read_text(encoding="utf-8"))
+            return typed(cls, {**values, "rows": tuple(typed(DecodedRow, row) for row in values["rows"])})
 
 
 def chosen_ids(ids: Iterable[str], count: int) -> list[str]:
@@ -163,7 +166,7 @@ def kept_figures(folder: Path) -> dict[str, DecodedRow]:
     """The figures a published part holds, by the key of the finished row; empty where there are none of this recipe."""
     try:
         report = DecodeReport.read(folder)
-    except (OSError, ValueError, TypeError, KeyError):
+    except FormatError:
         return {}  # figures that cannot be taken over are made again
     return {row.key: row for row in report.rows if not row.problem} if report.recipe == RECIPE else {}
 
@@ -207,10 +210,9 @@ def verify_decoded(folder: Path, standing: Mapping[str, str]) -> CheckOutcome:
         folder: the part's.
         standing: the key of each finished row by its id; figures of another file than that do not count.
     """
-    try:
-        report = DecodeReport.read(folder)
-    except FileNotFoundError:
+    if not (folder / DECODE_CHECK_FILE).exists():
         return not_run(DECODE_CHECK, f"there is no {DECODE_CHECK_FILE}")
+    report = DecodeReport.read(folder)
     figures = {row.id: row for row in report.rows if standing.get(row.id) == row.key}
     missing = [each for each in chosen_ids(standing, report.requested) if each not in figures]
     findings = [

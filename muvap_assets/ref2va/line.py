@@ -7,7 +7,7 @@ imports a model; the encoder is opened where a row needs it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from muvap_assets.errors import StaleInputError
 from muvap_assets.findings import Finding, Place, errors_of
 from muvap_assets.layout import Layout
 from muvap_assets.progress import Progress, no_progress
+from muvap_assets.provenance import read_inputs
 from muvap_assets.publish import (
     CheckOutcome,
     Outcome,
@@ -277,10 +278,10 @@ def make_parquet_cache_index(layout: Layout, dataset: Dataset, progress: Progres
     manifest = require_current(layout.ref2va_manifest(dataset.name))
     artifacts = [layout.ref2va_encoded_latents(dataset.name, part) for part in range(dataset.parts)]
     parts = [require_current(artifact) for artifact in artifacts]
-    provenances = [read_provenance(part.path) for part in parts]
-    for artifact, provenance in zip(artifacts, provenances, strict=True):
-        require_pinned(artifact, inputs=provenance["inputs"], name="ref2va/manifest", required=manifest.version)
-    encoder = require_same_encoder(provenances, f"ref2va/encoded_latents [{dataset.name}]")
+    for artifact, part in zip(artifacts, parts, strict=True):
+        require_pinned(artifact, inputs=read_inputs(part.path), name="ref2va/manifest", required=manifest.version)
+    encoders = [read_encoder(part.path) for part in parts]
+    encoder = require_same_encoder(encoders, f"ref2va/encoded_latents [{dataset.name}]")
     store = RowStore(layout.row_store)
     standing = {row.id: row for part in parts for row in read_rows(part.path)}
     rows = [_finished(sample, standing.get(sample.id), store) for sample in read_manifest(manifest.path).samples]
@@ -313,13 +314,13 @@ def media_cache(layout: Layout) -> Path:
     return layout.cache / "media"
 
 
-def require_same_encoder(parts: Sequence[Mapping[str, Any]], label: str) -> str:
-    """The one encoder all parts were made by; empty where no part has a row.
+def require_same_encoder(made_by: Iterable[str], label: str) -> str:
+    """The one encoder all parts were ``made_by``; empty where no part has a row.
 
     Raises:
         StaleInputError: parts were made by different encoders.
     """
-    encoders = sorted({part["parameters"]["encoder"] for part in parts} - {""})
+    encoders = sorted(set(made_by) - {""})
     if len(encoders) > 1:
         raise StaleInputError(
             f"{label}: its parts were made by {len(encoders)} encoders ({', '.join(e[:12] for e in encoders)}), required is "
@@ -328,14 +329,17 @@ def require_same_encoder(parts: Sequence[Mapping[str, Any]], label: str) -> str:
     return encoders[0] if encoders else ""
 
 
-def read_provenance(folder: Path) -> dict[str, Any]:
-    """What an artifact of this line was made from.
+def read_encoder(folder: Path) -> str:
+    """The fingerprint of the encoder that a part was made by; empty where it has no row.
 
     Raises:
         FormatError: the file is missing or damaged.
     """
     with reading(folder / PROVENANCE_FILE):
-        return dict(json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8")))
+        match json.loads((folder / PROVENANCE_FILE).read_text(encoding="utf-8")):
+            case {"parameters": {"encoder": str(encoder)}}:
+                return encoder
+        raise ValueError("it names no encoder")
 
 
 def _write_provenance(

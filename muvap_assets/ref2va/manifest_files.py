@@ -157,10 +157,12 @@ def read_manifest(folder: Path) -> ManifestFiles:
     Raises:
         FormatError: a file is missing or is not what it should be.
     """
-    with reading(folder, folder=True):
+    with reading(folder / MANIFEST_NAME):
         table = pq.read_table(folder / MANIFEST_NAME)
+    with reading(folder / FINDINGS_NAME):
         findings = tuple(read_findings(folder / FINDINGS_NAME))
-        report = json.loads((folder / REPORT_NAME).read_text(encoding="utf-8"))
+    with reading(folder / REPORT_NAME):
+        report = dict(json.loads((folder / REPORT_NAME).read_text(encoding="utf-8")))
     if not any(table.schema.equals(schema, check_metadata=True) for schema in _known_schemas()):
         found = f"columns that are not those of {MANIFEST_FORMAT}"
         raise FormatError(Finding(Code.ARTIFACT_INVALID, folder / MANIFEST_NAME, found, case="columns"))

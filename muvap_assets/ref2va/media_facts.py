@@ -26,7 +26,7 @@ from muvap_assets.media.sound_files import SoundChoice
 from muvap_assets.media.soundtrack import SoundFacts, count_sound
 from muvap_assets.media.video import VideoFacts, count_video
 from muvap_assets.progress import Progress, no_progress
-from muvap_assets.readback import STUMBLES
+from muvap_assets.readback import STUMBLES, typed
 from muvap_assets.ref2va.contract import RawSample
 from muvap_assets.storage.digests import Digests
 from muvap_assets.storage.files import read_lossy_json, write_lossy_json
@@ -156,7 +156,7 @@ def _read_entry(entry: Path, probe: str, into: type[T]) -> T | None:
     """The remembered facts, or ``None`` where there are none that can be trusted: a torn entry only costs a count."""
     try:
         record = read_lossy_json(entry)
-        return into(**_restored(record["facts"])) if record["probe"] == probe else None
+        return typed(into, _restored(record["facts"])) if record["probe"] == probe else None
     except STUMBLES:
         return None
 

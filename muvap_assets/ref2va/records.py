@@ -30,7 +30,7 @@ from muvap_assets.codes import Code
 from muvap_assets.columns import plain_schema
 from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.findings import Finding, Place
-from muvap_assets.readback import reading, require_plain
+from muvap_assets.readback import STUMBLES, reading, require_plain
 from muvap_assets.ref2va.contract import AUDIO_RATE_HZ, FPS, MAX_CELL_BYTES, Format, Geometry, ReferenceGeometry
 from muvap_assets.ref2va.record_columns import AUDIO_ROWS, RECORD_TABLES, REFERENCE_TYPE, VISUAL_ROWS, tensor_columns
 
@@ -289,7 +289,7 @@ def provenance_of(path: Path) -> dict[str, Any] | None:
     try:
         metadata = pq.read_metadata(path).metadata or {}
         return dict(json.loads(metadata[PROVENANCE_KEY]))
-    except (OSError, pa.ArrowException, KeyError, ValueError, TypeError):
+    except STUMBLES:
         return None
 
 

@@ -76,4 +76,6 @@ def _old_parts(store: Path, needed: Collection[str], is_old: Callable[[Path, flo
 def parts_of(row: Path) -> set[str] | None:
     """Keys of the parts a row was made of, or ``None`` where its file does not say."""
     parts = (provenance_of(row) or {}).get("parts")
-    return set(parts.values()) if isinstance(parts, dict) else None
+    if not isinstance(parts, dict) or not all(isinstance(key, str) for key in parts.values()):
+        return None
+    return set(parts.values())

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muvap_assets.findings import Finding
-from muvap_assets.readback import reading
+from muvap_assets.readback import STUMBLES, reading
 from muvap_assets.ref2va.contract import Format
 from muvap_assets.ref2va.encoder import EncoderFingerprint, RowInput, Stage, Tensors, json_digest
 from muvap_assets.ref2va.geometry import target_audio_samples
@@ -142,11 +142,11 @@ class RowStore:
 
     def part_device(self, stage: Stage, key: str) -> str:
         """The device a part was made on, :data:`UNKNOWN_DEVICE`, or nothing where no model made it. Only its header is read."""
-        path = self._part_path(stage, key)
-        if not path.is_file():
+        try:
+            with self._part_path(stage, key).open("rb") as stream:
+                return _header(stream)[1]
+        except STUMBLES:  # it is gone, or damaged: then it is made again where it is needed
             return UNKNOWN_DEVICE
-        with reading(path, "part"), path.open("rb") as stream:
-            return _header(stream)[1]
 
     def write_part(self, stage: Stage, key: str, tensors: Tensors, device: str) -> None:
         """Store the arrays of a part; it stands whole once this returns, and not at all before.

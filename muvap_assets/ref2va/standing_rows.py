@@ -15,7 +15,7 @@ from muvap_assets.codes import Code
 from muvap_assets.columns import INT, TEXT, Column
 from muvap_assets.findings import Finding, Place
 from muvap_assets.publish import CheckOutcome, read_findings, write_json
-from muvap_assets.readback import reading
+from muvap_assets.readback import reading, typed
 from muvap_assets.ref2va.contract import RawSample
 from muvap_assets.ref2va.decode_check import DECODE_CHECK, verify_decoded
 from muvap_assets.ref2va.encode import EncodedRow
@@ -92,7 +92,10 @@ def read_rows(folder: Path) -> list[StandingRow]:
         FormatError: the file is missing or damaged.
     """
     with reading(folder / ROWS_FILE):
-        return [StandingRow(**record) for record in json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))]
+        records = json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))
+        if not isinstance(records, list):
+            raise TypeError(f"a {type(records).__name__}")
+        return [typed(StandingRow, record) for record in records]
 
 
 def verify_encoded(folder: Path, samples: Sequence[RawSample], store: RowStore) -> list[CheckOutcome]:
