@@ -24,7 +24,7 @@ from muvap_assets.columns import BOOL, FLOAT, INT, TEXT, Column, plain_schema
 from muvap_assets.errors import FormatError
 from muvap_assets.findings import Finding, count_by_code
 from muvap_assets.publish import read_findings, write_findings, write_json
-from muvap_assets.readback import reading
+from muvap_assets.readback import reading, require_plain
 from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, ReferenceKind
 from muvap_assets.ref2va.geometry import required_audio_samples
 from muvap_assets.ref2va.manifest import ManifestReport, RowReport
@@ -157,6 +157,7 @@ def read_manifest(folder: Path) -> ManifestFiles:
     Raises:
         FormatError: a file is missing or is not what it should be.
     """
+    require_plain(folder)
     with reading(folder / MANIFEST_NAME):
         table = pq.read_table(folder / MANIFEST_NAME)
     with reading(folder / FINDINGS_NAME):

@@ -831,5 +831,5 @@ def test_chosen_streams_read_back_and_add_columns_only_where_there_are_some(fold
 
 
 def test_a_torn_or_foreign_manifest_is_refused_when_read(folder):
-    with pytest.raises(FormatError, match=r"a file of it is missing .* Materialize or pack it again"):
+    with pytest.raises(FormatError, match=r"manifest.parquet: missing .* Materialize or pack it again"):
         read_manifest(folder)
