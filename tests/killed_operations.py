@@ -433,6 +433,8 @@ def largest_new_file(ended: Ended, folder: Path) -> int:
 def killed_operation(bench: Bench, operation: Operation, count: int) -> dict[str, Any]:
     """Kill one operation ``count`` times; the root is left as it was, and after a stage as the undisturbed run leaves it."""
     ended = undisturbed(bench, operation)
+    if operation.artifact and ended.before["versions"] == ended.after["versions"]:
+        raise AssertionError(f"{operation.name}: no other version is current after it")
     size_bytes = largest_new_file(ended, bench.work / "after") // 2 if operation.artifact else 0
     kills: list[tuple[str, Callable[[], bool]]] = [
         (f"{label}: {step[0]} ({step[1]})", lambda step=step: bench.killed_at(operation.act, step))
