@@ -9,6 +9,7 @@
       journal/<line>/<artifact>/<partition>.jsonl  when which version became current
       .staging/                                  private folders of runs in progress, on the same file system
       .in_use                                    locked by whoever makes something, and alone by a purge
+      .muvap-root                                its marker: {"id": ...}, drawn by the first that published there
 
 Knows nothing of Dagster, and touches no file.
 """
@@ -25,6 +26,7 @@ NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 VERSION_LENGTH = 16
 VERSION_PATTERN = re.compile(rf"[0-9a-f]{{{VERSION_LENGTH}}}")
 CURRENT = "current"
+LINES = ("asd", "ref2va")
 
 
 def check_name(name: str, what: str) -> str:
@@ -82,7 +84,7 @@ class Artifact:
     @property
     def journal(self) -> Path:
         """Which version became current when, outside the published tree; its lock orders whoever changes the artifact."""
-        return self.root / "journal" / self.line / self.name / f"{self.partition}.jsonl"
+        return Layout(self.root).journal / self.line / self.name / f"{self.partition}.jsonl"
 
     @property
     def label(self) -> str:
@@ -127,6 +129,16 @@ class Layout:
     def ref2va_parquet_cache_index(self, dataset: str) -> Artifact:
         """The published dataset: shards and their index."""
         return self.artifact("ref2va", "parquet_cache_index", dataset)
+
+    @property
+    def marker(self) -> Path:
+        """By which a data root is told from another, and from a mount point without its disk."""
+        return self.root / ".muvap-root"
+
+    @property
+    def journal(self) -> Path:
+        """Which versions became current when, of every artifact."""
+        return self.root / "journal"
 
     @property
     def in_use(self) -> Path:

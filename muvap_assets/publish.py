@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from muvap_assets.codes import Code, Severity
+from muvap_assets.data_root import claimed
 from muvap_assets.disk import free_bytes, sizes
 from muvap_assets.errors import PublishError, StaleInputError, ValidationError
 from muvap_assets.findings import Finding
@@ -35,6 +36,7 @@ from muvap_assets.layout import NAME_PATTERN, VERSION_LENGTH, Artifact, Layout
 from muvap_assets.storage.digests import file_sha256
 from muvap_assets.storage.files import fsync, is_partial, replacing
 from muvap_assets.storage.locks import exclusive, private_place, remove_abandoned, shared
+from muvap_assets.storage.root import make_folder, require_same
 from muvap_assets.storage.trees import is_folder, walk
 from muvap_assets.threads import thread_pool
 
@@ -98,7 +100,10 @@ def at_work(layout: Layout) -> Iterator[None]:
     Held from before the first input is looked up until the last cache is written: what is published, and what is remembered of
     it, was read either before a purge looked for it or after everything that was purged was gone.
     """
-    with shared(layout.in_use, lambda: _LOG.warning("%s: waits for a purge of this data root to end", layout.root)):
+    with (
+        claimed(layout),
+        shared(layout.in_use, lambda: _LOG.warning("%s: waits for a purge of this data root to end", layout.root)),
+    ):
         yield
 
 
@@ -193,11 +198,12 @@ def staged(artifact: Artifact) -> Iterator[Path]:
 
     What killed runs left there is removed first.
     """
-    remove_abandoned(artifact.staging)
-    with private_place(artifact.staging, f"{artifact.line}-{artifact.name}-{artifact.partition}") as private:
-        folder = private / "tree"
-        folder.mkdir(parents=True)
-        yield folder
+    with claimed(Layout(artifact.root)):
+        remove_abandoned(artifact.staging)
+        with private_place(artifact.staging, f"{artifact.line}-{artifact.name}-{artifact.partition}") as private:
+            folder = private / "tree"
+            make_folder(folder)
+            yield folder
 
 
 def content_version(folder: Path, location_dependent: Collection[str] = ()) -> str:
@@ -237,13 +243,15 @@ def publish(folder: Path, artifact: Artifact, location_dependent: Collection[str
     Two publishers of the same bytes may race: whoever comes second finds that the version exists and leaves it.
 
     Raises:
-        PublishError: a non-empty folder that is not this version stands in its place, or the journal cannot be written.
+        PublishError: a non-empty folder that is not this version stands in its place, the journal cannot be written, or the data
+            root is not the one that this process began with.
     """
     version = content_version(folder, location_dependent)
     fsync_tree(folder)
-    artifact.folder.mkdir(parents=True, exist_ok=True)
+    make_folder(artifact.folder)
     # Without the lock, maintenance could remove a version between its being found and becoming current.
     with exclusive(artifact.journal):
+        require_same(artifact.root)
         created = _place(folder, artifact, version, location_dependent)
         fsync(artifact.folder)
         make_current(artifact, version, folder.parent)
@@ -273,8 +281,9 @@ def make_current(artifact: Artifact, version: str, scratch: Path) -> None:
     """Point ``current`` at a version and write that down; called under the lock, with a private folder to work in.
 
     Raises:
-        PublishError: ``current`` points there, and the journal does not say so.
+        PublishError: ``current`` points there, and the journal does not say so; or the data root is not the one it was.
     """
+    require_same(artifact.root)
     try:
         if current_version(artifact) != version:
             point_current(artifact, version, scratch)

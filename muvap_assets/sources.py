@@ -27,7 +27,6 @@ from muvap_assets.storage.digests import Digests, texts_sha256
 from muvap_assets.storage.files import read_lossy_json, write_lossy_json
 from muvap_assets.storage.locks import tried
 
-LINES = ("asd", "ref2va")
 MISSING = "missing"
 _NOT_CONTENT = frozenset({"max_age_hours"})
 _MEDIA_KEYS = frozenset({"image", "video", "audio"})

@@ -32,6 +32,7 @@ import pyarrow.parquet as pq
 
 from muvap_assets.asd.corpora.tsv import read_tsv
 from muvap_assets.asd.manifest_files import FINDINGS_FILE, TSV_FILE
+from muvap_assets.data_root import claimed
 from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, PublishError, StaleInputError
 from muvap_assets.layout import Artifact, Layout
@@ -154,6 +155,7 @@ def purge(layout: Layout, takedown: Takedown, *, dry_run: bool = False) -> Taked
 
 def _have_alone(layout: Layout, stack: ExitStack) -> None:
     """Keep anything from being made below the data root until ``stack`` is closed."""
+    stack.enter_context(claimed(layout))
     alone = stack.enter_context(tried(layout.in_use)) and stack.enter_context(row_retention.alone(layout.row_store))
     if alone:
         remove_abandoned(layout.staging)

@@ -16,14 +16,13 @@ from muvap_assets.disk import file_states
 from muvap_assets.errors import ConfigError, FormatError, PublishError
 from muvap_assets.findings import Finding
 from muvap_assets.journal import events, wall_clock_sec
-from muvap_assets.layout import VERSION_PATTERN, Artifact, Layout
+from muvap_assets.layout import LINES, VERSION_PATTERN, Artifact, Layout
 from muvap_assets.publish import at_work, content_version, current_version, make_current, staged
 from muvap_assets.ref2va import publication
 from muvap_assets.ref2va.devices import DEVICE_FILE
 from muvap_assets.storage.locks import exclusive
 from muvap_assets.storage.trees import is_folder
 
-LINES = ("asd", "ref2va")
 _LOCATION_DEPENDENT: Mapping[tuple[str, str], tuple[str, ...]] = {
     ("asd", "manifest"): manifest_files.LOCATION_DEPENDENT,
     ("ref2va", "encoded_latents"): (DEVICE_FILE,),

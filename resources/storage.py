@@ -6,6 +6,7 @@ import dagster as dg
 
 from muvap_assets.layout import Layout
 from muvap_assets.storage.paths import data_root_of
+from muvap_assets.storage.root import begin
 
 DEFAULT_DATA_ROOT = Path("data")
 
@@ -24,4 +25,6 @@ class StorageResource(dg.ConfigurableResource[Layout]):
         Raises:
             ConfigError: the data root is relative, or cannot be expanded.
         """
-        return Layout(data_root_of(self.data_root, "data_root").resolve())
+        layout = Layout(data_root_of(self.data_root, "data_root").resolve())
+        begin(layout.root)
+        return layout

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from muvap_assets.asd.policy import SHARD_BYTES, AudioSampleRate, Policy, ShardBytes
+from muvap_assets.cli.ops import layout_of
 from muvap_assets.cli.options import option, record_options
 from muvap_assets.cli.output import (
     print_checks,
@@ -89,9 +90,8 @@ def pack(manifest: Path, output_dir: Path, name: str | None, shard_bytes: int, *
     MANIFEST is a canonical TSV. The result lies in OUTPUT_DIR/asd/packed_shards/NAME/current.
     """
     from muvap_assets.asd import line
-    from muvap_assets.layout import Layout
 
-    corpus, layout = corpus_of(manifest, options, name, shard_bytes), Layout(output_dir.resolve())
+    corpus, layout = corpus_of(manifest, options, name, shard_bytes), layout_of(output_dir)
     for label, make, artifact in (
         ("manifest", line.make_manifest, layout.asd_manifest),
         ("loudness_index", line.make_loudness_index, layout.asd_loudness_index),

@@ -1,4 +1,4 @@
-"""A group of verbs that is imported when it is used: ``muvap`` starts without Dagster, and works where there is none."""
+"""A group whose verbs are imported when they are used: ``muvap`` starts without Dagster, and works where there is none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 
 class LazyGroup(click.Group):
-    """Stands for the group ``attribute`` of ``module`` until someone asks for its verbs."""
+    """Stands for the group ``attribute`` of ``module`` until someone asks for its verbs; verbs of its own need no module."""
 
     def __init__(self, name: str, module: str, attribute: str, help: str) -> None:
         super().__init__(name, help=help)
@@ -20,10 +20,10 @@ class LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The verbs' names."""
-        names: list[str] = self._group().list_commands(ctx)
-        return names
+        return sorted({*super().list_commands(ctx), *self._group().list_commands(ctx)})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """One verb."""
-        command: click.Command | None = self._group().get_command(ctx, cmd_name)
+        own = super().get_command(ctx, cmd_name)
+        command: click.Command | None = own or self._group().get_command(ctx, cmd_name)
         return command

@@ -139,9 +139,14 @@ def demo(folder: Path) -> None:
 
 for command in (asd.pack, ref2va.encode, ref2va.tiny_checkpoint, ref2va.index, ref2va.capacities, show, *ops.COMMANDS):
     main.add_command(command)
-main.add_command(
-    LazyGroup("ops", "muvap_assets.defs.ops", "ops", "Look after runs of the platform; needs Dagster and DAGSTER_HOME.")
+platform = LazyGroup(
+    "ops",
+    "muvap_assets.defs.ops",
+    "ops",
+    "Look after the platform: its runs, for which it needs Dagster, and its data root.",
 )
+platform.add_command(ops.adopt_root)
+main.add_command(platform)
 
 
 def run() -> None:

@@ -46,10 +46,14 @@ def datasets_option(why: str) -> Callable[[F], F]:
     )
 
 
-def _layout(data_root: Path) -> Layout:
+def layout_of(data_root: Path) -> Layout:
+    """The layout below a data root, which is remembered as it is now."""
     from muvap_assets.layout import Layout
+    from muvap_assets.storage.root import begin
 
-    return Layout(data_root.resolve())
+    layout = Layout(data_root.resolve())
+    begin(layout.root)
+    return layout
 
 
 @click.command()
@@ -63,7 +67,7 @@ def versions(artifact: str, partition: str, as_json: bool, data_root: Path) -> N
 
     from muvap_assets.versions import find_artifact, standing_versions
 
-    standing = standing_versions(find_artifact(_layout(data_root), artifact, partition))
+    standing = standing_versions(find_artifact(layout_of(data_root), artifact, partition))
     if as_json:
         print_json([asdict(version) for version in standing])
         return
@@ -128,7 +132,7 @@ def _version_folder(name: str, data_root: Path) -> Path:
         return folder.resolve()
     place, _, wanted = name.partition("@")
     line_and_artifact, _, partition = place.rpartition("/")
-    artifact = find_artifact(_layout(data_root), line_and_artifact, partition)
+    artifact = find_artifact(layout_of(data_root), line_and_artifact, partition)
     known = [version.version for version in standing_versions(artifact)]
     matching = [version for version in known if version.startswith(wanted)] if wanted else known[:1]
     if len(matching) != 1:
@@ -150,7 +154,7 @@ def rollback(artifact: str, partition: str, version: str, data_root: Path) -> No
     from muvap_assets.publish import current_version
     from muvap_assets.versions import find_artifact, roll_back
 
-    found = find_artifact(_layout(data_root), artifact, partition)
+    found = find_artifact(layout_of(data_root), artifact, partition)
     before = roll_back(found, version)
     say(f"{found.label}: current is version {current_version(found)}, was {before}")
 
@@ -192,7 +196,7 @@ def maintenance(
     if keep is None:
         keep = Retention().keep_versions if datasets is None else load_datasets(datasets).keep_versions
     policy = Retention(keep_versions=keep, grace_sec=grace_hours * 3600, row_grace_sec=row_grace_days * DAY_SEC)
-    report = maintain(_layout(data_root), policy, dry_run=dry_run)
+    report = maintain(layout_of(data_root), policy, dry_run=dry_run)
     for removal in report.removed:
         say(f"{removal.kind}: {removal.name}: {removal.freed_bytes:,} bytes")
     for line in report.left:
@@ -222,7 +226,7 @@ def purge(dry_run: bool, data_root: Path, **named: tuple[str, ...]) -> None:
     from muvap_assets.takedown import purge as remove_everywhere
 
     takedown = Takedown(**{name: frozenset(values) for name, values in named.items()})
-    report = remove_everywhere(_layout(data_root), takedown, dry_run=dry_run)
+    report = remove_everywhere(layout_of(data_root), takedown, dry_run=dry_run)
     for removal in report.removed:
         say(f"{removal.kind}: {removal.name}")
     if report.outside:
@@ -237,6 +241,20 @@ def purge(dry_run: bool, data_root: Path, **named: tuple[str, ...]) -> None:
     say(f"{len(report.removed)} {'would be removed' if dry_run else 'removed'}")
     if report.left:
         sys.exit(1)
+
+
+@click.command("adopt-root")
+@data_root_option
+def adopt_root(data_root: Path) -> None:
+    """Take over a data root of an earlier release, which has no marker, after reading every current version whole.
+
+    Needed only where publishing there is refused because its journals do not say the same as its `current` links.
+    """
+    from muvap_assets.adoption import adopt
+
+    layout = layout_of(data_root)
+    count = adopt(layout, lambda artifact: say(f"reading {artifact.label}"))
+    say(f"{layout.root}: adopted, {count} current versions are whole")
 
 
 COMMANDS = (versions, diff, rollback, maintenance, purge)

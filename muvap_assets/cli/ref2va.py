@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from muvap_assets.cli.ops import layout_of
 from muvap_assets.cli.options import record_options
 from muvap_assets.cli.output import (
     RUN_AGAIN,
@@ -157,7 +158,7 @@ def encode(
     output_dir = output_dir.resolve()
     # The root of a file system has no name to change.
     work_dir = (work_dir or output_dir.parent / f"{output_dir.name}.work").resolve()
-    layout, dataset = Layout(work_dir), dataset_of(manifest, options)
+    layout, dataset = layout_of(work_dir), dataset_of(manifest, options)
     clear_exports(layout, output_dir)
     require_places(output_dir, work_dir)
     spec = EncoderSpec(checkpoint=checkpoint.resolve(), device=chosen_device(device))

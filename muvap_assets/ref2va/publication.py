@@ -42,6 +42,7 @@ from muvap_assets.ref2va.publication_checks import PUBLICATION_CHECKS, verify_da
 from muvap_assets.ref2va.shard_scan import Watch, each_path, index_file
 from muvap_assets.ref2va.shard_tree import check_root, shard_name
 from muvap_assets.storage.files import fsync
+from muvap_assets.storage.root import make_folder
 
 DATASET_NAME = "dataset.json"
 LOCATION_DEPENDENT = (PICKLE_NAME, STAMPS_NAME, TRAINING_NAME, DEVICE_FILE)
@@ -191,7 +192,7 @@ def link(source: Path, target: Path) -> None:
     Raises:
         OSError: neither works, such as on a full disk.
     """
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     try:
         os.link(source, target)
     except OSError as error:

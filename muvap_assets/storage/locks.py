@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from muvap_assets.storage.root import make_folder
+
 _SUFFIX = ".lock"
 _PRIVATE_LOCK = re.compile(r".*-[0-9a-f]{32}\.lock", re.DOTALL)  # as private_place names them: others may lie beside
 
@@ -32,7 +34,7 @@ def exclusive(path: Path) -> Iterator[None]:
 
     The file is created where it is missing, and its folder as well.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with _closing(_hold(path, fcntl.LOCK_EX)):
         yield
 
@@ -40,7 +42,7 @@ def exclusive(path: Path) -> Iterator[None]:
 @contextmanager
 def shared(path: Path, waits: Callable[[], None] | None = None) -> Iterator[None]:
     """The same, beside any number of others who share it; ``waits`` is called first where it has to be waited for."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     descriptor = _hold(path, fcntl.LOCK_SH | fcntl.LOCK_NB)
     if descriptor is None:
         if waits is not None:
@@ -58,7 +60,7 @@ def tried(path: Path, *, share: bool = False, create: bool = True) -> Iterator[b
         FileNotFoundError: there is no such file, and ``create`` is false.
     """
     if create:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
     descriptor = _hold(path, (fcntl.LOCK_SH if share else fcntl.LOCK_EX) | fcntl.LOCK_NB, create=create)
     with _closing(descriptor):
         yield descriptor is not None

@@ -86,6 +86,7 @@ def standing(artifact: Artifact) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, 0], ids=lambda n: getattr(n, "name", "ENOSPC"))
 def test_a_fault_at_any_step_of_publishing_leaves_the_old_or_the_new_version_whole(tmp_path, number):
+    publish(artifact_of(tmp_path / "count"), "old")
     counted = publish_in_child(tmp_path / "count", "new")
     steps = int(counted.stdout.split()[-1])
     assert steps >= 10
@@ -106,6 +107,19 @@ def test_a_fault_at_any_step_of_publishing_leaves_the_old_or_the_new_version_who
         assert len(standing(artifact)) == 2, after
         assert current_version(artifact) != old
         assert list(artifact.staging.iterdir()) == [], after
+
+
+@pytest.mark.slow
+def test_a_kill_at_any_step_of_the_first_publish_leaves_a_root_that_the_next_one_takes(tmp_path):
+    markers = set()
+    for after in range(1, 11):  # it is marked within these, and what follows is the same in every root
+        artifact = artifact_of(tmp_path / f"at-{after}")
+        assert publish_in_child(artifact.root, "new", after, signal.SIGKILL).returncode == -signal.SIGKILL
+        again = publish_in_child(artifact.root, "new")
+        assert again.returncode == 0, again.stderr
+        assert standing(artifact) == [current_version(artifact)]
+        markers.add((artifact.root / ".muvap-root").read_text())
+    assert len(markers) == 10
 
 
 @pytest.fixture
@@ -158,13 +172,18 @@ def test_a_folder_that_vanishes_midway_publishes_nothing(tmp_path, what):
         shutil.rmtree(artifact.staging if what == "staging" else artifact.root)
         return [CheckOutcome.of("whole", [])]
 
-    with pytest.raises((OSError, MuvapError)):
-        publish(artifact, "new", vanish)
     if what == "staging":
+        with pytest.raises((OSError, MuvapError)):
+            publish(artifact, "new", vanish)
         assert (current_version(artifact), standing(artifact)) == (before, [before])
-    else:
-        assert current_version(artifact) is None
-    assert publish(artifact, "new").published.created
+        assert publish(artifact, "new").published.created
+        return
+    for _ in range(2):  # the second begins where nothing is any more
+        with pytest.raises(PublishError, match="Nothing was published"):
+            publish(artifact, "new", vanish)
+        assert not artifact.root.exists()
+    assert publish_in_child(artifact.root, "new").returncode == 0
+    assert standing(artifact) == [current_version(artifact)]
 
 
 def test_media_that_vanish_between_validation_and_packing_are_named(corpus, tmp_path):

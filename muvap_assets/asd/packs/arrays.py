@@ -51,7 +51,7 @@ def create_arrays(
     Raises:
         OSError: ``folder`` exists, or the disk cannot hold it.
     """
-    folder.mkdir(parents=True)
+    folder.mkdir()
     frame_bytes = math.prod(face_shape)
     faces = [(t.faces[0] if t.faces else None, t.placed.face_offset * frame_bytes) for t in found]
     audio = [(t.audio, t.placed.audio_offset * AUDIO_DTYPE.itemsize) for t in found]
