@@ -64,10 +64,10 @@ def publish_until(artifact, moment, happens, monkeypatch):
         return [CheckOutcome.of("whole", [])]
 
     def before_placing(name, call):
-        def placing(source, target, **options):
+        def placing(source, target, *options, **named):
             if name != "replace" or Path(target) == artifact.current:
                 at(name)
-            return call(source, target, **options)
+            return call(source, target, *options, **named)
 
         return placing
 
