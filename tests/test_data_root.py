@@ -28,7 +28,7 @@ from muvap_assets.storage.root import begin
 from muvap_assets.takedown import Takedown, purge
 from muvap_assets.versions import roll_back
 
-OTHER = r"found .*; required: the data root [0-9a-f]{32} on device .* Nothing was published\. Mount the right one"
+OTHER = r"found .*; required: the data root [0-9a-f]{32} on device .* Nothing was published there\. Mount the right one"
 MOMENTS = ("before", "build", "check", "rename", "symlink", "replace")
 
 

@@ -64,8 +64,8 @@ def require_same(root: Path) -> Seen:
     if not before.may_become(now):
         raise PublishError(
             f"{root}: found {now}; required: {before}, which was there when this process began. The disk was unmounted, or "
-            "another one is mounted there. Nothing was published. Mount the right one, and start again; services that run on "
-            "have to be restarted."
+            "another one is mounted there. Nothing was published there. Mount the right one, and start again; services that run "
+            "on have to be restarted."
         )
     _began[_key(root)] = now
     return now
