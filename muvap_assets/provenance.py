@@ -6,7 +6,9 @@ Belongs here: reading it whichever the artifact is. Each line writes its own, be
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from muvap_assets.readback import reading
 
@@ -23,6 +25,17 @@ def read_inputs(folder: Path) -> dict[str, str]:
         if path.is_file():
             with reading(path):
                 values = json.loads(path.read_text(encoding="utf-8"))
-                inputs = values.get("provenance", values)["inputs"]
-                return {str(name): str(version) for name, version in inputs.items()}
+                return inputs_of(values.get("provenance", values))
     return {}
+
+
+def inputs_of(provenance: Mapping[str, Any]) -> dict[str, str]:
+    """The same, of what such a file holds.
+
+    Raises:
+        AttributeError, KeyError, TypeError, ValueError: it is no such thing.
+    """
+    inputs = dict(provenance["inputs"])
+    if wrong := [name for name, version in inputs.items() if not isinstance(version, str)]:
+        raise ValueError(f"no version of {wrong[0]}")
+    return inputs

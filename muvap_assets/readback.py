@@ -56,6 +56,8 @@ def typed(kind: type[T], values: Any) -> T:
         value = getattr(made, name)
         if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
             raise ValueError(f"{name} is a {type(value).__name__}")
+        if isinstance(value, int) and float in kinds:
+            float(value)  # raises where it is too large
     return made
 
 

@@ -45,6 +45,7 @@ from muvap_assets.media.audio import (
 from muvap_assets.media.sound_files import Float32, SoundChoice
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
+from muvap_assets.provenance import inputs_of
 from muvap_assets.publish import CheckOutcome, write_json
 from muvap_assets.readback import reading
 from muvap_assets.storage.digests import file_sha256
@@ -243,8 +244,7 @@ def read_inputs(folder: Path) -> dict[str, str]:
     """
     path = folder / PROVENANCE_FILE
     with reading(path):
-        inputs = json.loads(path.read_text(encoding="utf-8"))["inputs"]
-        return {str(name): str(version) for name, version in inputs.items()}
+        return inputs_of(json.loads(path.read_text(encoding="utf-8")))
 
 
 def verify_loudness_index(folder: Path, clips: Sequence[Clip], policy: Policy) -> list[CheckOutcome]:

@@ -163,9 +163,15 @@ def _read_entry(entry: Path, probe: str, into: type[T]) -> T | None:
 
 def _restored(values: Mapping[str, Any]) -> dict[str, Any]:
     restored: dict[str, Any] = {
-        name: Fraction(value) if name in _FRACTIONS and value is not None else value for name, value in values.items()
+        name: _fraction(value) if name in _FRACTIONS and value is not None else value for name, value in values.items()
     }
     if "gaps" in restored:
         restored["gaps"] = tuple((int(first), int(count)) for first, count in restored["gaps"])
         restored["notes"] = tuple(map(Finding.from_dict, restored["notes"]))
     return restored
+
+
+def _fraction(value: Any) -> Fraction:
+    if not isinstance(value, str):
+        raise TypeError(f"a {type(value).__name__}")
+    return Fraction(value)

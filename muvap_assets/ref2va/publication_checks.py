@@ -58,7 +58,9 @@ def verify_dataset(
         index = read_index(root)
         require_plain(root, "dataset.json")
         facts = json.loads((root / "dataset.json").read_text(encoding="utf-8"))
-        rows_declared, limit = int(facts["rows"]), int(facts["max_presentation_tokens"])
+        rows_declared, limit = facts["rows"], facts["max_presentation_tokens"]
+        if type(rows_declared) is not int or type(limit) is not int:
+            raise ValueError(f"rows {rows_declared!r:.20}, max_presentation_tokens {limit!r:.20}")
     except (FormatError, OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         return _without_facts(root, verdict, error)
     of_shards = [
