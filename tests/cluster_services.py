@@ -1,12 +1,14 @@
-"""PostgreSQL and Redis from the system's packages, started for a test on free ports and stopped with it."""
+"""PostgreSQL and Redis from the system's packages, started for a test on free ports, killed in it, and stopped with it."""
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
 import time
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dagster_processes import stop
@@ -27,21 +29,57 @@ def _program(name):
     return found or str(versions[-1])
 
 
-def _answers(port, started, what):
-    for _ in range(600):
-        if started.poll() is not None:
-            raise RuntimeError(f"{what} ended with {started.returncode}")
-        with socket.socket() as client:
-            if client.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.1)
-    raise TimeoutError(f"{what} does not answer")
+@dataclass
+class Server:
+    """A server of a test: where it listens, and the process that does."""
+
+    name: str
+    address: str
+    port: int
+    command: list[str | Path]
+    folder: Path
+    user: dict[str, object] = field(default_factory=dict)
+
+    def start(self):
+        """Start it, once more after it was killed; it finds what it had stored."""
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdout=log, stderr=log, cwd=self.folder, start_new_session=True, **self.user
+            )
+        for _ in range(600):
+            if self.process.poll() is not None:
+                raise RuntimeError(f"{self.name} ended: {(self.folder / 'log').read_text()[-1000:]}")
+            with socket.socket() as client:
+                if client.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.1)
+        raise TimeoutError(f"{self.name} does not answer")
+
+    def kill(self):
+        """End it as a power cut would, with all its children."""
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for process in (self.process.pid, *map(int, children)):
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.process.wait(10)
+        while any(Path(f"/proc/{child}/exe").exists() for child in children):
+            time.sleep(0.05)
+
+
+@contextmanager
+def _running(server):
+    try:
+        server.start()
+        yield server
+    finally:
+        stop(server.process)
+        shutil.rmtree(server.folder, ignore_errors=True)
 
 
 @contextmanager
 def postgres():
-    """A cluster of its own; its address."""
-    initdb, server = _program("initdb"), _program("postgres")
+    """A cluster of its own."""
+    initdb, program = _program("initdb"), _program("postgres")
     # PostgreSQL refuses to run as root, and a test's own folder is closed to other users
     user = {"user": "postgres", "group": "postgres", "extra_groups": []} if os.geteuid() == 0 else {}
     folder, port = Path(tempfile.mkdtemp(prefix="muvap-pg-")), free_port()
@@ -49,39 +87,24 @@ def postgres():
         shutil.chown(folder, "postgres", "postgres")
     create = [initdb, "-D", folder / "data", "-U", "muvap", "--auth=trust", "-E", "UTF8", "--no-locale", "--no-sync"]
     subprocess.run(create, check=True, capture_output=True, cwd=folder, **user)
-    command = [server, "-D", folder / "data", "-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1"]
-    command += ["-c", "fsync=off"]
-    with (folder / "log").open("wb") as log:
-        started = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True, **user)
-    try:
-        _answers(port, started, "PostgreSQL")
-        yield f"postgresql+psycopg2://muvap@127.0.0.1:{port}/postgres"
-    finally:
-        stop(started)
-        shutil.rmtree(folder, ignore_errors=True)
+    command = [program, "-D", folder / "data", "-p", str(port), "-k", folder, "-c", "listen_addresses=127.0.0.1"]
+    address = f"postgresql+psycopg2://muvap@127.0.0.1:{port}/postgres"
+    with _running(Server("PostgreSQL", address, port, [*command, "-c", "fsync=off"], folder, user)) as server:
+        yield server
 
 
 @contextmanager
 def redis():
-    """A server of its own; its address without a database."""
-    folder, port = tempfile.mkdtemp(prefix="muvap-redis-"), free_port()
-    command = [_program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--dir", folder]
-    started = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.STDOUT, start_new_session=True)
-    try:
-        _answers(port, started, "Redis")
-        yield f"redis://127.0.0.1:{port}"
-    finally:
-        stop(started)
-        shutil.rmtree(folder, ignore_errors=True)
+    """A server of its own, which keeps its queues as the page on clusters asks for."""
+    folder, port = Path(tempfile.mkdtemp(prefix="muvap-redis-")), free_port()
+    command = [_program("redis-server"), "--port", str(port), "--bind", "127.0.0.1", "--dir", folder]
+    command += ["--save", "", "--appendonly", "yes"]
+    with _running(Server("Redis", f"redis://127.0.0.1:{port}", port, command, folder)) as server:
+        yield server
 
 
 @contextmanager
 def services():
-    """Both, as the environment of ``deploy/cluster/dagster.yaml`` names them."""
+    """Both."""
     with ExitStack() as stack:
-        database, broker = stack.enter_context(postgres()), stack.enter_context(redis())
-        yield {
-            "MUVAP_PG_URL": database,
-            "MUVAP_CELERY_BROKER": f"{broker}/0",
-            "MUVAP_CELERY_RESULTS": f"{broker}/1",
-        }
+        yield stack.enter_context(postgres()), stack.enter_context(redis())

@@ -5,20 +5,26 @@ worker runs ``celery -A muvap_assets.defs.cluster worker``: see ``docs/operation
 https://docs.dagster.io/guides/deploy/execution/run-launchers.
 """
 
+import logging
 import os
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from celery import Celery
+from celery import Celery, Task
 from celery.exceptions import CeleryError
-from dagster import DagsterRun
+from dagster import DagsterInstance, DagsterRun, DagsterRunStatus
 from dagster._core.launcher import CheckRunHealthResult, LaunchRunContext, WorkerStatus
+from dagster._grpc.types import ExecuteRunArgs
+from dagster._serdes import unpack_value
 from dagster_celery.launcher import CeleryRunLauncher
 from dagster_celery.make_app import make_app
 from dagster_celery.tags import DAGSTER_CELERY_QUEUE_TAG, DAGSTER_CELERY_TASK_ID_TAG
 from dagster_celery.tasks import create_execute_job_task
+from dagster_postgres.utils import DagsterPostgresException
 from kombu.exceptions import KombuError
+from redis.exceptions import RedisError
+from sqlalchemy.exc import SQLAlchemyError
 
 from muvap_assets.defs import ref2va
 from muvap_assets.defs.conditions import GPU_RUN_TAGS
@@ -28,7 +34,15 @@ GPU_QUEUE, CPU_QUEUE = GPU_RUN_TAGS[DAGSTER_CELERY_QUEUE_TAG], "cpu"
 MISSES = 3
 """How many looks in a row have to find a run with no worker before it counts as lost."""
 
-_ANSWER_SEC, _REMEMBER_SEC = 2.0, 5.0
+RECONNECT_SEC = 45.0
+"""How long after the broker was away a missing answer says nothing: a worker tries again every 30 s at the latest."""
+
+SETTLE_SEC = 75.0
+"""How long after the database was away a run that died of it is reported."""
+
+T = TypeVar("T")
+
+_ANSWER_SEC, _REMEMBER_SEC, _BROKER_SEC, _RECORDS_SEC = 2.0, 5.0, 300.0, 2.0
 
 
 def worker_app(broker: str, results: str) -> Celery:
@@ -43,9 +57,55 @@ def worker_app(broker: str, results: str) -> Celery:
         worker_hijack_root_logger=False,
         task_default_queue=CPU_QUEUE,
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,  # a worker that gave up would take the run in progress with it
     )
-    create_execute_job_task(app)
+    create_execute_job_task(app, base=RunTask)  # type: ignore[arg-type]  # says that each option is a dict
     return app
+
+
+class RunTask(Task):  # type: ignore[misc]  # has no annotations
+    """A run on a worker, with Dagster's database gone for a while: it begins once that answers, and never seems to go on.
+
+    A run whose events cannot be written dies, and its task ends like any other: nobody would ever hear of it.
+    """
+
+    _begun: str | None = None
+
+    def before_start(self, task_id: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Wait for the database; a run that another task began is left to that one."""
+        run_id = unpack_value(kwargs["execute_job_args_packed"], as_type=ExecuteRunArgs).run_id
+        run = _with_records(lambda instance: instance.get_run_by_id(run_id))
+        self._begun = run_id if run is not None and run.status is DagsterRunStatus.STARTING else None
+
+    def after_return(self, *_: Any) -> None:
+        """Report the run as failed if it ended without a word."""
+        run_id, self._begun = self._begun, None
+        if run_id is not None and _with_records(lambda instance: _going_on(instance, run_id)):
+            # The daemon tries a run again that failed while its code is loaded; what it could not load it loads every minute.
+            time.sleep(SETTLE_SEC)
+            _with_records(lambda instance: _report_if_going_on(instance, run_id))
+
+
+def _going_on(instance: DagsterInstance, run_id: str) -> DagsterRun | None:
+    run = instance.get_run_by_id(run_id)
+    return None if run is None or run.is_finished else run
+
+
+def _report_if_going_on(instance: DagsterInstance, run_id: str) -> None:
+    run = _going_on(instance, run_id)
+    if run is not None:
+        instance.report_run_failed(run, "The run's task ended and could not say how: the database was away.")
+
+
+def _with_records(ask: Callable[[DagsterInstance], T]) -> T:
+    """Ask Dagster's database, for as long as it takes to be answered."""
+    while True:
+        try:
+            with DagsterInstance.get() as instance:
+                return ask(instance)
+        except (DagsterPostgresException, SQLAlchemyError) as error:
+            logging.getLogger(__name__).warning("Dagster's database does not answer, asked again: %s", error)
+            time.sleep(_RECORDS_SEC)
 
 
 class WatchfulCeleryRunLauncher(CeleryRunLauncher):
@@ -60,41 +120,47 @@ class WatchfulCeleryRunLauncher(CeleryRunLauncher):
         super().__init__(*arguments, **options)
         self._misses: dict[str, int] = {}
         self._asked, self._tasks = 0.0, frozenset[str]()
+        self._away = float("-inf")
 
     def launch_run(self, context: LaunchRunContext) -> None:
-        """Put a run on its queue."""
+        """Put a run on its queue; while the broker is away, wait for it: a launch that fails is a run that failed."""
         run = context.dagster_run
         needs_gpu = ref2va.ENCODED_LATENTS in (run.asset_selection or ())
         if needs_gpu and DAGSTER_CELERY_QUEUE_TAG not in run.tags:
             self._instance.add_run_tags(run.run_id, GPU_RUN_TAGS)
             run = run.with_tags({**run.tags, **GPU_RUN_TAGS})
             context = LaunchRunContext(dagster_run=run, workspace=context.workspace)
+        with self.celery.connection_for_write() as connection:
+            connection.ensure_connection(interval_start=1, interval_step=1, interval_max=5, timeout=_BROKER_SEC)
         super().launch_run(context)
 
     def check_run_worker_health(self, run: DagsterRun) -> CheckRunHealthResult:
         """Whether a run is still being worked on, by what the live workers say."""
         if DAGSTER_CELERY_TASK_ID_TAG not in run.tags:
             return CheckRunHealthResult(WorkerStatus.RUNNING, "Not yet on a queue.")
-        reported = super().check_run_worker_health(run)
-        if reported.status in (WorkerStatus.SUCCESS, WorkerStatus.FAILED):
-            self._misses.pop(run.run_id, None)
-            return reported
         try:
-            known = run.tags[DAGSTER_CELERY_TASK_ID_TAG] in self._live_tasks()
-        except (CeleryError, KombuError, OSError) as error:
+            reported = super().check_run_worker_health(run)
+            ended = reported.status is WorkerStatus.SUCCESS
+            known = not ended and run.tags[DAGSTER_CELERY_TASK_ID_TAG] in self._live_tasks()
+        except (CeleryError, KombuError, RedisError, OSError) as error:
+            self._away = time.monotonic()
             return CheckRunHealthResult(
                 WorkerStatus.RUNNING, f"The broker does not answer ({error}): nothing is known."
             )
+        if reported.status is WorkerStatus.FAILED:
+            self._misses.pop(run.run_id, None)
+            return reported
         if known:
             self._misses.pop(run.run_id, None)
             return CheckRunHealthResult(WorkerStatus.RUNNING)
+        if not ended and time.monotonic() - self._away < RECONNECT_SEC:
+            return CheckRunHealthResult(WorkerStatus.RUNNING, "The broker was away: workers are coming back to it.")
         misses = self._misses[run.run_id] = self._misses.get(run.run_id, 0) + 1
         if misses < MISSES:
             return CheckRunHealthResult(WorkerStatus.RUNNING, f"No live worker has it ({misses} of {MISSES}).")
         self._misses.pop(run.run_id, None)
-        return CheckRunHealthResult(
-            WorkerStatus.FAILED, f"No live worker had the run in {MISSES} looks: its machine or its worker died."
-        )
+        reason = "its task ended, and never said how" if ended else "its machine or its worker died"
+        return CheckRunHealthResult(WorkerStatus.FAILED, f"No live worker had the run in {MISSES} looks: {reason}.")
 
     def _live_tasks(self) -> frozenset[str]:
         """Tasks that live workers are working on or have taken, asked for once for all runs of a look."""

@@ -1,6 +1,6 @@
 """Two machines' worth of processes on one: PostgreSQL, Redis, a daemon, two workers for GPUs and one for the rest.
 
-Acceptance 2 and 3 of the operations step, with the cluster's instance file as it is shipped.
+With the cluster's instance file as it is shipped.
 """
 
 import json
@@ -24,10 +24,11 @@ from muvap_assets.defs import ref2va
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
 from muvap_assets.layout import Layout
 from muvap_assets.ref2va.publication import LOCATION_DEPENDENT
+from muvap_assets.versions import standing_versions
 
 pytestmark = pytest.mark.slow
 TASK = "dagster-celery/task_id"
-GPU_TAG = {"dagster-celery/queue": "gpu"}
+GPU_TAG, CPU_TAG = {"dagster-celery/queue": "gpu"}, {"dagster-celery/queue": "cpu"}
 TAKES, MANY_TAKES = 16, 40  # so that a part takes longer than Dagster needs to see that there is room for another
 PARTS = [f"clips|{part:03d}" for part in range(4)]
 MANY_PARTS = [f"many|{part:03d}" for part in range(6)]
@@ -37,11 +38,29 @@ BACKFILL = """mutation ($params: LaunchBackfillParams!) {
 LAUNCH = """mutation ($params: ExecutionParams!) {
   launchPipelineExecution(executionParams: $params) { __typename ... on PythonError { message } }
 }"""
+SERVICES = ("worker", "broker", "database")
+LOAD_PARTS, LOAD_DATASETS = 3, 3  # more than the workers of each queue take at once
 LOCATION = """
+import os
 import time
 from pathlib import Path
 import dagster as dg
+from muvap_assets import publish
 from muvap_assets.definitions import build_defs
+
+here = Path(__file__).parent
+publishes = publish.publish
+
+
+def stops_first(*arguments, **options):
+    # the point where a test stops tasks: all is made and checked, nothing is published
+    while (here / "stop").exists():
+        (here / "stopped" / str(os.getpid())).touch()
+        time.sleep(0.05)
+    return publishes(*arguments, **options)
+
+
+publish.publish = stops_first
 
 
 @dg.asset(pool="gpu")
@@ -69,15 +88,18 @@ defs = without_sensors(build_defs())
 class Cluster:
     """Services, daemon and workers."""
 
-    def __init__(self, path, environment, stack):
+    def __init__(self, path, environment, database, broker, stack):
         self.path, self.environment, self.stack, self.workers = path, environment, stack, {}
+        self.database, self.broker = database, broker
         self.start_daemon()
         for name, queue in (("gpu1", "gpu"), ("gpu2", "gpu"), ("cpu1", "cpu")):
             self.start_worker(name, queue)
 
     def start_daemon(self):
         command = ["dagster._daemon", "run", "-f", str(self.path / "location.py")]
-        self.daemon = self.stack.enter_context(process(command, self.path / "daemon.log", **self.environment))
+        unit = (ROOT / "deploy" / "cluster" / "systemd" / "muvap-daemon.service").read_text()
+        environment = {**self.environment, **dict(re.findall("^Environment=(.*?)=(.*)$", unit, re.MULTILINE))}
+        self.daemon = self.stack.enter_context(process(command, self.path / "daemon.log", **environment))
 
     def start_worker(self, name, queue):
         log = self.path / f"{name}.log"
@@ -86,6 +108,18 @@ class Cluster:
         command += ["--hostname", f"{name}@test", "--loglevel", "INFO", "--without-gossip", "--without-mingle"]
         self.workers[name] = self.stack.enter_context(process(command, log, **self.environment))
         until(lambda: "ready." in log.read_text()[before:], 120, f"worker {name}")
+
+    def keep_up(self):
+        """Start again what ended by itself, as systemd does."""
+        if self.daemon.poll() is not None:
+            self.start_daemon()
+        for name, worker in list(self.workers.items()):
+            if worker.poll() is not None:
+                self.start_worker(name, name[:3])
+
+    def misses_the_database(self, worker):
+        """Whether a worker has said so."""
+        return "database does not answer" in (self.path / f"{worker}.log").read_text()
 
     def backfill(self, key, partitions, tags):
         """What the UI sends when someone launches a backfill."""
@@ -153,6 +187,11 @@ class Cluster:
         return name
 
 
+def load_of(service):
+    """Datasets whose manifests are made on the queue of the others meanwhile."""
+    return [f"beside-{service}-{number}" for number in range(LOAD_DATASETS)]
+
+
 def write_takes(path, takes):
     """The demo's rows many times over, each with a caption of its own: enough of them to be watched, and killed among."""
     rows = [
@@ -176,13 +215,20 @@ def cluster(tmp_path_factory):
         name: {"manifest": write_takes(path / "sources" / f"{name}.jsonl", takes), "parts": len(parts), **size}
         for name, takes, parts in (("clips", TAKES, PARTS), ("many", MANY_TAKES, MANY_PARTS))
     }
+    for service in SERVICES:
+        rows = write_takes(path / "sources" / f"{service}.jsonl", 1)
+        datasets[service] = {"manifest": rows, "parts": LOAD_PARTS, **size}
+        datasets |= {name: {"manifest": rows, **size} for name in load_of(service)}
     (path / "datasets.yaml").write_text(json.dumps({"ref2va": datasets}))
     (path / "location.py").write_text(LOCATION)
     (path / "home").mkdir()
     shutil.copy(ROOT / "deploy" / "cluster" / "dagster.yaml", path / "home" / "dagster.yaml")
-    with services() as addresses, ExitStack() as stack:
+    (path / "stopped").mkdir()
+    with services() as (database, broker), ExitStack() as stack:
         environment = {
-            **addresses,
+            "MUVAP_PG_URL": database.address,
+            "MUVAP_CELERY_BROKER": f"{broker.address}/0",
+            "MUVAP_CELERY_RESULTS": f"{broker.address}/1",
             "DAGSTER_HOME": str(path / "home"),
             "MUVAP_DATASETS": str(path / "datasets.yaml"),
             "MUVAP_DATA_ROOT": str(path / "data"),
@@ -192,7 +238,7 @@ def cluster(tmp_path_factory):
         with pytest.MonkeyPatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            yield Cluster(path, environment, stack)
+            yield Cluster(path, environment, database, broker, stack)
 
 
 @pytest.fixture
@@ -402,6 +448,125 @@ def test_what_was_killed_again_and_again_publishes_what_one_undisturbed_process_
     assert published(cluster.path / "data", "many") == published(alone, "many")
 
 
+# --- what they work with dies, under load of both queues ---
+
+
+class Load:
+    """Runs of both queues, more than there are workers; those that were begun stand still before they publish."""
+
+    def __init__(self, cluster, instance, service):
+        self.cluster, self.instance = cluster, instance
+        self.parts = [f"{service}|{part:03d}" for part in range(LOAD_PARTS)]
+        self.datasets = load_of(service)
+        self.made = [(ref2va.ENCODED_LATENTS, part) for part in self.parts]
+        self.made += [(ref2va.MANIFEST, name) for name in self.datasets]
+        self.stop, self.stopped = cluster.path / "stop", cluster.path / "stopped"
+        before = {run.run_id for run in instance.get_runs()}
+        self.stop.touch()
+        cluster.backfill(ref2va.MANIFEST, self.datasets, CPU_TAG)
+        cluster.backfill(ref2va.ENCODED_LATENTS, self.parts, GPU_TAG)
+        until(lambda: len(self.standing_still()) == len(cluster.workers), 240, self.cluster.tails)
+        self.runs = [run for run in instance.get_runs() if run.run_id not in before]
+        self.begun = [run for run in self.runs if run.status is dg.DagsterRunStatus.STARTED]
+        assert sorted(cluster.worker_of(run) for run in self.begun) == sorted(cluster.workers)
+        assert len(self.runs) == len(self.made)
+        assert not any(map(self.partition_of, self.begun))
+        waiting = [run.status for run in self.runs if run not in self.begun]
+        assert set(waiting) <= {dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.STARTING}
+
+    def standing_still(self):
+        """Processes of tasks that wait at the point before they publish."""
+        return [int(path.name) for path in self.stopped.iterdir() if alive(int(path.name))]
+
+    def go_on(self):
+        """Let whatever stands still go on, and what begins from now on pass."""
+        going = self.standing_still()
+        self.stop.unlink()
+        return going
+
+    def partition_of(self, run):
+        (key,) = run.asset_selection
+        return self.partition(key, run.tags["dagster/partition"])
+
+    def partition(self, key, partition):
+        """Whether it is materialized."""
+        records = dg.AssetRecordsFilter(key, asset_partitions=[partition])
+        return self.instance.fetch_materializations(records, limit=1).records
+
+    def ends_well(self):
+        """Every partition is made; each has the one version that is current, and nothing goes on."""
+
+        def all_made():
+            self.cluster.keep_up()
+            return all(self.partition(*made) for made in self.made) and not self.going_on()
+
+        until(all_made, 240, self.told)
+        layout = Layout(self.cluster.path / "data")
+        for key, partition in self.made:
+            dataset, _, part = partition.partition("|")
+            artifact = layout.ref2va_encoded_latents(dataset, int(part)) if part else layout.ref2va_manifest(dataset)
+            (standing,) = standing_versions(artifact)
+            assert standing.is_current
+            (record,) = self.partition(key, partition)
+            assert record.asset_materialization.tags["dagster/data_version"] == standing.version
+
+    def going_on(self):
+        return [run for run in self.instance.get_runs() if not run.is_finished]
+
+    def told(self):
+        """How the runs stand, for a message."""
+        runs = [
+            f"{run.tags.get('dagster/partition')}: {run.status} {dict(run.tags)}" for run in self.instance.get_runs()
+        ]
+        return "\n".join([*runs, self.cluster.tails()])
+
+
+@pytest.fixture(scope="module")
+def manifests(cluster):
+    """The manifests of what is encoded below."""
+    with dg.DagsterInstance.get() as instance:
+        before = len(cluster.runs_of(instance, ref2va.MANIFEST))
+        cluster.backfill(ref2va.MANIFEST, list(SERVICES), {})
+        runs = cluster.ended(instance, ref2va.MANIFEST, before + len(SERVICES), 180)
+        assert {run.status for run in runs} == {dg.DagsterRunStatus.SUCCESS}
+
+
+def alive(process):
+    """Whether a process is there, and not only its exit status."""
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.usefixtures("manifests")
+def test_each_partition_has_one_version_after_the_broker_died_in_its_run(cluster, instance):
+    load = Load(cluster, instance, "broker")
+    cluster.broker.kill()
+    assert len(load.standing_still()) == len(cluster.workers)  # a run does not need it
+    load.go_on()
+    until(lambda: any(instance.get_run_by_id(run.run_id).is_finished for run in load.begun), 120, "one ends meanwhile")
+    cluster.broker.start()
+    load.ends_well()
+    ended = [instance.get_run_by_id(run.run_id).status for run in load.begun]
+    assert {status.value for status in ended} == {"SUCCESS"}
+
+
+@pytest.mark.usefixtures("manifests")
+def test_each_partition_has_one_version_after_workers_of_both_queues_died_in_its_run(cluster, instance):
+    load = Load(cluster, instance, "worker")
+    going = load.standing_still()
+    for name in ("gpu1", "cpu1"):
+        os.killpg(cluster.workers[name].pid, signal.SIGKILL)
+    until(lambda: sum(map(alive, going)) == 1, 30, "the tasks died with their workers")
+    load.go_on()
+    for name in ("gpu1", "cpu1"):
+        cluster.start_worker(name, name[:3])
+    load.ends_well()
+    ended = [instance.get_run_by_id(run.run_id).status for run in load.begun]
+    assert sorted(status.value for status in ended) == ["FAILURE", "FAILURE", "SUCCESS"]
+
+
 def test_a_run_over_its_time_limit_is_ended_and_gives_its_slot_back(cluster, instance):
     key = dg.AssetKey(["hangs_once"])
     cluster.launch(key, {}, None, {"dagster/max_runtime": "10"})
@@ -412,3 +577,15 @@ def test_a_run_over_its_time_limit_is_ended_and_gives_its_slot_back(cluster, ins
     assert any("maximum runtime of 10 seconds" in entry.message for entry in instance.all_logs(run.run_id))
     slots = instance.event_log_storage.get_concurrency_info
     until(lambda: run.run_id not in slots("gpu").active_run_ids, 120, "its slot is free")
+
+
+@pytest.mark.usefixtures("manifests")
+def test_each_partition_has_one_version_after_the_database_died_in_its_run(cluster, instance):
+    load = Load(cluster, instance, "database")
+    cluster.database.kill()
+    assert len(load.go_on()) == len(cluster.workers)
+    until(lambda: all(map(cluster.misses_the_database, cluster.workers)), 120, "the runs cannot write, and die")
+    cluster.database.start()
+    load.ends_well()
+    ended = [instance.get_run_by_id(run.run_id).status for run in load.begun]
+    assert {status.value for status in ended} == {"FAILURE"}
