@@ -2,12 +2,18 @@
 
 import dagster as dg
 import pytest
+from dagster._core.code_pointer import ModuleCodePointer
 from dagster._core.launcher import WorkerStatus
+from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin
+from dagster._grpc.types import ExecuteRunArgs
+from dagster._serdes import pack_value
+from dagster_processes import write_instance
 from kombu.exceptions import OperationalError
 
 from muvap_assets.defs import cluster
-from muvap_assets.defs.cluster import MISSES, WatchfulCeleryRunLauncher
+from muvap_assets.defs.cluster import MISSES, RunTask, WatchfulCeleryRunLauncher
 
+RUN_ID = "00000000-0000-0000-0000-000000000000"
 RUN = dg.DagsterRun("job", run_id="run", tags={"dagster-celery/task_id": "task"}, status=dg.DagsterRunStatus.STARTED)
 
 
@@ -69,3 +75,43 @@ def test_workers_have_time_to_come_back_to_a_broker_that_was_away(workers, monke
     assert workers.looks(2 * MISSES) == [WorkerStatus.RUNNING] * (2 * MISSES)
     monkeypatch.setattr(cluster, "RECONNECT_SEC", 0.0)
     assert workers.looks(MISSES)[-1] == WorkerStatus.FAILED
+
+
+@pytest.fixture
+def instance(tmp_path, monkeypatch):
+    monkeypatch.setenv("DAGSTER_HOME", str(write_instance(tmp_path / "home")))
+    monkeypatch.setattr(cluster, "SETTLE_SEC", 0.0)
+    with dg.DagsterInstance.get() as opened:
+        yield opened
+
+
+def task_of(run):
+    """What a worker is told of a run."""
+    module = ModuleCodePointer("muvap_assets.definitions", "defs", None)
+    origin = JobPythonOrigin("job", RepositoryPythonOrigin("python", module))
+    arguments = ExecuteRunArgs(origin, run.run_id, instance_ref=None, set_exit_code_on_failure=True)
+    return {"execute_job_args_packed": pack_value(arguments)}
+
+
+def ended(instance, begun_as, ended_as):
+    """The status of a run after a task of it that found it in one state and left it in another."""
+    run = instance.add_run(dg.DagsterRun("job", run_id=RUN_ID, status=begun_as))
+    task = RunTask()
+    task.before_start("task", (), task_of(run))
+    instance.delete_run(run.run_id)
+    instance.add_run(dg.DagsterRun("job", run_id=RUN_ID, status=ended_as))
+    task.after_return()
+    return instance.get_run_by_id(run.run_id).status
+
+
+@pytest.mark.parametrize("left", [dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED])
+def test_a_task_that_ends_without_a_word_on_its_run_reports_it_failed(instance, left):
+    assert ended(instance, dg.DagsterRunStatus.STARTING, left) is dg.DagsterRunStatus.FAILURE
+
+
+def test_a_task_leaves_a_run_alone_that_has_an_end(instance):
+    assert ended(instance, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.SUCCESS) is dg.DagsterRunStatus.SUCCESS
+
+
+def test_a_task_that_comes_twice_leaves_the_run_to_the_first(instance):
+    assert ended(instance, dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTED) is dg.DagsterRunStatus.STARTED
