@@ -140,19 +140,19 @@ class WatchfulCeleryRunLauncher(CeleryRunLauncher):
             return CheckRunHealthResult(WorkerStatus.RUNNING, "Not yet on a queue.")
         try:
             reported = super().check_run_worker_health(run)
-            ended = reported.status is WorkerStatus.SUCCESS
-            known = not ended and run.tags[DAGSTER_CELERY_TASK_ID_TAG] in self._live_tasks()
+            known = run.tags[DAGSTER_CELERY_TASK_ID_TAG] in self._live_tasks()
         except (CeleryError, KombuError, RedisError, OSError) as error:
             self._away = time.monotonic()
             return CheckRunHealthResult(
                 WorkerStatus.RUNNING, f"The broker does not answer ({error}): nothing is known."
             )
+        if known:  # also one with a result: its worker is about to report the run
+            self._misses.pop(run.run_id, None)
+            return CheckRunHealthResult(WorkerStatus.RUNNING)
         if reported.status is WorkerStatus.FAILED:
             self._misses.pop(run.run_id, None)
             return reported
-        if known:
-            self._misses.pop(run.run_id, None)
-            return CheckRunHealthResult(WorkerStatus.RUNNING)
+        ended = reported.status is WorkerStatus.SUCCESS
         if not ended and time.monotonic() - self._away < RECONNECT_SEC:
             return CheckRunHealthResult(WorkerStatus.RUNNING, "The broker was away: workers are coming back to it.")
         misses = self._misses[run.run_id] = self._misses.get(run.run_id, 0) + 1

@@ -65,6 +65,8 @@ def test_a_task_that_failed_is_a_failed_run_at_once(workers):
 def test_a_task_that_ended_while_its_run_seems_to_go_on_is_a_lost_run_after_several_looks(workers):
     workers.celery.backend.store_result("task", 1, "SUCCESS")
     workers.answer = frozenset({"task"})
+    assert workers.looks(2 * MISSES) == [WorkerStatus.RUNNING] * (2 * MISSES)
+    workers.answer = frozenset()
     assert workers.looks(MISSES) == [WorkerStatus.RUNNING] * (MISSES - 1) + [WorkerStatus.FAILED]
 
 
