@@ -57,8 +57,8 @@ def any_instance(request, tmp_path, monkeypatch):
     if request.param == "sqlite":
         yield request.getfixturevalue("instance")
         return
-    with postgres() as address:
-        home = write_instance(tmp_path / "home", storage={"postgres": {"postgres_url": address}})
+    with postgres() as server:
+        home = write_instance(tmp_path / "home", storage={"postgres": {"postgres_url": server.address}})
         monkeypatch.setenv("DAGSTER_HOME", str(home))
         with dg.DagsterInstance.get() as opened:
             yield opened
