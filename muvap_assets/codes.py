@@ -533,6 +533,10 @@ class Code(StrEnum):
         "No file is at the path, or it may not be read.",
         "an existing file, relative to the manifest",
         "Correct the path. Was the folder moved?")
+    DECODER_STUCK = ("decoder_stuck", ERROR,
+        "A decoder delivered no frame or sample for `item_timeout_sec`: a damaged file, or a disk that does not answer.",
+        "a frame or sample now and then",
+        "Copy or encode the file again; raise `item_timeout_sec` where it only takes long.")
     GEOMETRY_INVALID = ("geometry_invalid", ERROR,
         "Canvas or frames lie outside of what the model encodes.",
         "{required}",

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from types import UnionType
-from typing import TYPE_CHECKING, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 from muvap_assets.errors import ConfigError
 
@@ -97,6 +97,14 @@ class Declared:
         if get_origin(kind) is UnionType:  # ``int | None``
             kind = get_args(kind)[0]
         return cls(name=name, kind=kind, default=default, option=options[0])
+
+
+ItemTimeout = Annotated[
+    float, Option(least=0.1, help="Seconds without a frame or sample after which a decoder is given up, a finding.")
+]
+
+NOT_CONTENT = frozenset({"item_timeout_sec"})
+"""Options that nothing published depends on, nor says."""
 
 
 def options_of(record: type) -> tuple[Declared, ...]:

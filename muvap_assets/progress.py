@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
+from threading import Event, Lock, Thread
 from typing import TypeAlias
 
 from muvap_assets.text_lines import line
+from muvap_assets.threads import being_decoded
 
 Progress: TypeAlias = Callable[[int, int, str], None]
 """Called with (done, total, current item) after each item. Work in phases begins again at a smaller ``done``."""
@@ -31,10 +34,17 @@ class Work:
     skipped: int = 0
 
 
+NAMED_SEC = 30.0
+"""How often what is being worked on is named at least."""
+
+_NAMED = 4
+
+
 class ProgressLog:
     """Turns progress calls into at most one line every ``interval_sec``, and a last one as each phase is done.
 
-    A phase is work towards one total; its rate and the time left count from its own beginning.
+    A phase is work towards one total; its rate and the time left count from its own beginning. While nothing is done, what is
+    being worked on is named every :data:`NAMED_SEC`, until the log is closed or nobody has it any longer.
     """
 
     def __init__(
@@ -48,6 +58,33 @@ class ProgressLog:
         self._lock = Lock()
         self._started = self._written = clock_sec()
         self._done, self._total = 0, -1
+        self._item = ""
+        self._closed = Event()
+        Thread(target=_name_work, args=(weakref.ref(self), self._closed), name="progress", daemon=True).start()
+
+    def close(self) -> None:
+        """Name nothing any more."""
+        self._closed.set()
+
+    def __del__(self) -> None:
+        self._closed.set()
+
+    def name_work(self) -> None:
+        """Write a line about what is being worked on, unless a line was written a moment ago."""
+        with self._lock:
+            quiet_sec = self._clock_sec() - self._written
+            files = [f"{path} for {format_seconds(seconds)}" for path, seconds in being_decoded()]
+            if quiet_sec < NAMED_SEC / 2 or (self._done >= self._total >= 0 and not files):
+                return
+            state = "" if self._total < 0 else f" {self._done}/{self._total},"
+            more = f" and {len(files) - _NAMED} more" if len(files) > _NAMED else ""
+            at = (
+                f"decoding {', '.join(files[:_NAMED])}{more}"
+                if files
+                else f"working on {self._item or 'the first item'}"
+            )
+        with suppress(OSError, ValueError):  # whoever read it has left
+            self._write(line(f"{self._what}:{state} {at}"))
 
     def __call__(self, done: int, total: int, item: str) -> None:
         """Write a line if one is due. May be called from several threads."""
@@ -57,7 +94,7 @@ class ProgressLog:
                 if self._total >= 0:  # the first phase began with the log
                     self._started = now
                 self._total, self._done = total, 0
-            repeated, self._done = done == self._done, max(done, self._done)
+            repeated, self._done, self._item = done == self._done, max(done, self._done), item
             if now - self._written < self._interval_sec and (done < total or repeated):
                 return
             self._written = now
@@ -70,6 +107,15 @@ class ProgressLog:
         rate = done / seconds
         left = "" if done >= total else f", about {format_seconds((total - done) / rate)} left"
         return f"{self._what}: {done}/{total} ({rate:.1f}/s{left}), {item}"
+
+
+def _name_work(log: weakref.ref[ProgressLog], closed: Event) -> None:
+    while not closed.wait(NAMED_SEC):
+        known = log()
+        if known is None:
+            return
+        known.name_work()
+        del known
 
 
 def format_seconds(seconds: float) -> str:

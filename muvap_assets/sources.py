@@ -21,6 +21,7 @@ from typing import Any
 from muvap_assets.asd.contract import Corpus
 from muvap_assets.datasets import Datasets
 from muvap_assets.layout import Layout
+from muvap_assets.options import NOT_CONTENT
 from muvap_assets.ref2va.contract import Dataset
 from muvap_assets.ref2va.raw_manifest import read_bounded
 from muvap_assets.storage.digests import Digests, texts_sha256
@@ -28,7 +29,7 @@ from muvap_assets.storage.files import read_lossy_json, write_lossy_json
 from muvap_assets.storage.locks import tried
 
 MISSING = "missing"
-_NOT_CONTENT = frozenset({"max_age_hours"})
+_NOT_CONTENT = NOT_CONTENT | {"max_age_hours"}
 _MEDIA_KEYS = frozenset({"image", "video", "audio"})
 
 

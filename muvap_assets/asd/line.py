@@ -45,20 +45,22 @@ from muvap_assets.publish import (
 )
 from muvap_assets.storage.digests import file_sha256
 from muvap_assets.storage.files import replacing
+from muvap_assets.threads import item_timeout
 
 REUSE_FILE = "reuse.json"
 
 
 def validate_corpus(corpus: Corpus, progress: Progress = no_progress, deep: bool = False) -> ManifestReport:
     """The verdict on a corpus, nothing written; with ``deep`` after decoding every face."""
-    return validate(
-        corpus.source.read(),
-        root=corpus.root,
-        dataset=corpus.dataset,
-        policy=corpus.policy,
-        deep=deep,
-        progress=progress,
-    )
+    with item_timeout(corpus.policy.item_timeout_sec):
+        return validate(
+            corpus.source.read(),
+            root=corpus.root,
+            dataset=corpus.dataset,
+            policy=corpus.policy,
+            deep=deep,
+            progress=progress,
+        )
 
 
 @works
@@ -108,7 +110,9 @@ def make_loudness_index(layout: Layout, corpus: Corpus, progress: Progress = no_
     clips = read_manifest(manifest.path)
 
     def build(folder: Path) -> list[Clip]:
-        build_loudness_index(folder, clips, corpus.root, inputs={"asd/manifest": manifest.version}, progress=progress)
+        inputs = {"asd/manifest": manifest.version}
+        with item_timeout(corpus.policy.item_timeout_sec):
+            build_loudness_index(folder, clips, corpus.root, inputs=inputs, progress=progress)
         return clips
 
     return run_checked(
@@ -139,18 +143,19 @@ def make_packed_shards(layout: Layout, corpus: Corpus, progress: Progress = no_p
 
     def attempt(reuse: Reuse) -> Outcome[list[Clip]]:
         def build(folder: Path) -> list[Clip]:
-            write_pack(
-                folder,
-                clips,
-                corpus.root,
-                read_loudness_index(index.path),
-                inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
-                notes=read_notes(manifest.path),
-                shard_bytes=corpus.shard_bytes,
-                reuse=reuse,
-                quarantine=corpus.policy.on_violation is OnViolation.QUARANTINE,
-                progress=progress,
-            )
+            with item_timeout(corpus.policy.item_timeout_sec):
+                write_pack(
+                    folder,
+                    clips,
+                    corpus.root,
+                    read_loudness_index(index.path),
+                    inputs={"asd/manifest": manifest.version, "asd/loudness_index": index.version},
+                    notes=read_notes(manifest.path),
+                    shard_bytes=corpus.shard_bytes,
+                    reuse=reuse,
+                    quarantine=corpus.policy.on_violation is OnViolation.QUARANTINE,
+                    progress=progress,
+                )
             bad = read_set_aside(folder)
             kept = without_set_aside(clips, bad)
             if blocking := blocking_findings(bad, rows, len(kept), corpus.policy):

@@ -49,7 +49,7 @@ from muvap_assets.provenance import inputs_of
 from muvap_assets.publish import CheckOutcome, write_json
 from muvap_assets.readback import reading
 from muvap_assets.storage.digests import file_sha256
-from muvap_assets.threads import thread_pool
+from muvap_assets.threads import thread_pool, watched
 
 LOUDNESS_CODE_VERSION = "1"
 """Changes whenever the same recordings would give other figures."""
@@ -269,8 +269,9 @@ def _first_clips(clips: Sequence[Clip]) -> dict[str, Clip]:
 
 def _measured(clip: Clip, root: Path) -> LoudnessStats | Finding:
     try:
-        stats = measure_recording(
-            clip.audio_file(root), clip.audio_sample_rate, clip.recording_id, clip.audio_from_video, clip.sound_choice
+        path, choice = clip.audio_file(root), clip.sound_choice
+        stats = watched(
+            lambda: measure_recording(path, clip.audio_sample_rate, clip.recording_id, clip.audio_from_video, choice)
         )
     except ValidationError as error:
         return error.finding.of_file(

@@ -49,9 +49,10 @@ from muvap_assets.findings import Finding, errors_of
 from muvap_assets.media.audio import AudioProbe, probe_audio, wrong_scale
 from muvap_assets.media.faces import list_frames, load_decoder, not_jpeg, open_npy_faces
 from muvap_assets.media.sound_files import SoundChoice
+from muvap_assets.options import NOT_CONTENT
 from muvap_assets.progress import Progress, no_progress
 from muvap_assets.publish import write_findings, write_json
-from muvap_assets.threads import thread_pool
+from muvap_assets.threads import delivered, thread_pool, watched
 
 _HOLES_TOLD_SEC = Fraction(1, 24)  # a lost packet, no hole
 _OFFSET_TOLD_SEC = Fraction(1, 1000)
@@ -155,16 +156,6 @@ def _probe_recordings(
     for row in parsed.rows:
         rows_of.setdefault(_Recording.of(row), []).append(row)
 
-    def probe(key: _Recording) -> AudioProbe | Finding:
-        path = root / key.path
-        try:
-            found = probe_audio(path, key.rate_hz, key.from_video, key.choice)
-        except ValidationError as error:
-            return error.finding
-        if found.non_finite:
-            return Finding(Code.AUDIO_NON_FINITE, path, f"{found.non_finite} samples are NaN or infinite")
-        return wrong_scale(path, found.peak) or found
-
     probes: dict[_Recording, AudioProbe] = {}
     cores = os.cpu_count() or 1
     # Tens of thousands of short clips would spend more on being handed to a thread one by one than on being read.
@@ -172,7 +163,7 @@ def _probe_recordings(
     keys = list(rows_of)
     batches = [keys[first : first + size] for first in range(0, len(keys), size)]
     with thread_pool(cores) as pool:
-        results = chain.from_iterable(pool.map(lambda batch: [probe(key) for key in batch], batches))
+        results = chain.from_iterable(pool.map(lambda batch: _probe_batch(batch, root), batches))
         for done, (key, result) in enumerate(zip(rows_of, results, strict=True), 1):
             progress(done, len(rows_of), key.path)
             if isinstance(result, Finding):
@@ -182,6 +173,35 @@ def _probe_recordings(
                 odd = _oddities(result, root / key.path)
                 findings.extend(_of_audio(finding, rows_of[key][0], parsed.source) for finding in odd)
     return _one_rate_a_recording(parsed.source, probes, rows_of, findings)
+
+
+def _probe_batch(keys: Sequence[_Recording], root: Path) -> list[AudioProbe | Finding]:
+    """Probe recordings in one thread, unless one is stuck: to be handed to a thread costs as much as a short clip."""
+    found: list[AudioProbe | Finding] = []
+
+    def probe_rest() -> None:
+        for key in keys[len(found) :]:
+            result = _probe(key, root)
+            delivered(root / key.path)
+            found.append(result)
+
+    while len(found) < len(keys):
+        try:
+            watched(probe_rest)
+        except ValidationError as error:
+            found.append(error.finding)
+    return found
+
+
+def _probe(key: _Recording, root: Path) -> AudioProbe | Finding:
+    path = root / key.path
+    try:
+        found = probe_audio(path, key.rate_hz, key.from_video, key.choice)
+    except ValidationError as error:
+        return error.finding
+    if found.non_finite:
+        return Finding(Code.AUDIO_NON_FINITE, path, f"{found.non_finite} samples are NaN or infinite")
+    return wrong_scale(path, found.peak) or found
 
 
 def _oddities(probe: AudioProbe, path: Path) -> Iterator[Finding]:
@@ -400,7 +420,10 @@ def write_manifest(
     write_rows(folder / MANIFEST_FILE, report.clips)
     write_tsv(folder / TSV_FILE, report.clips, root, published)
     write_findings(folder / FINDINGS_FILE, report.findings)
-    parameters = {"dataset": dataset, **{key: _plain(value) for key, value in asdict(report.policy).items()}}
+    parameters = {
+        "dataset": dataset,
+        **{key: _plain(value) for key, value in asdict(report.policy).items() if key not in NOT_CONTENT},
+    }
     write_json(
         folder / PROVENANCE_FILE,
         {

@@ -7,7 +7,8 @@ from enum import StrEnum
 from typing import Annotated
 
 from muvap_assets.media.sound_files import MAX_RATE_HZ
-from muvap_assets.options import Option, check_options
+from muvap_assets.options import ItemTimeout, Option, check_options
+from muvap_assets.threads import ITEM_TIMEOUT_SEC
 
 SHARD_BYTES = 1_000_000_000
 
@@ -54,6 +55,7 @@ class Policy:
     max_silent_share: Annotated[
         float, Option(least=0, most=1, help="A larger share of silent recordings fails the loudness index.")
     ] = 0.1
+    item_timeout_sec: ItemTimeout = ITEM_TIMEOUT_SEC
 
     def __post_init__(self) -> None:
         check_options(self)

@@ -20,7 +20,7 @@ from muvap_assets.findings import Finding
 from muvap_assets.media.face_boxes import BoxListing, read_face_boxes
 from muvap_assets.media.video_faces import VideoProbe, load_video_decoder, probe_video, wrong_box
 from muvap_assets.progress import Progress, no_progress
-from muvap_assets.threads import thread_pool
+from muvap_assets.threads import thread_pool, watched
 
 FoundFaces: TypeAlias = tuple[tuple[int, int, int] | None, list[Finding]]
 """(frames, height, width) of a row's faces, or ``None``, and what is wrong with them."""
@@ -63,7 +63,7 @@ def _group_faces(rows: Sequence[ClipRow], root: Path) -> dict[int, FoundFaces]:
     """The rows of one video at one rate."""
     path = rows[0].visual_path
     try:
-        video = probe_video(root / path, rows[0].source_fps.value)
+        video = watched(lambda: probe_video(root / path, rows[0].source_fps.value))
     except ValidationError as error:
         return {row.row: (None, [_of_file(error.finding, row, "visual_path", path)]) for row in rows}
     listings: dict[str, BoxListing] = {}

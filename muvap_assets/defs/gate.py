@@ -11,6 +11,7 @@ See https://docs.dagster.io/guides/test/asset-checks.
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -73,7 +74,8 @@ def gate(
     before = [current_version(artifact) for artifact in inputs]
     try:
         pools.require_record_space(context.instance)
-        outcome = run(ProgressLog(context.log.info, asset.to_user_string()))
+        with closing(ProgressLog(context.log.info, asset.to_user_string())) as progress:
+            outcome = run(progress)
     except MuvapError as error:
         yield from _not_run(asset, declared, error, artifact)
         raise _build_failure(error, artifact) from error

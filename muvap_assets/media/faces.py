@@ -33,6 +33,7 @@ from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.media.npy import NpyError, NpyHeader, read_at, read_npy_header
+from muvap_assets.threads import delivered
 
 FACE_CONVERSION = (
     "npy: unchanged; jpeg_directory: cv2.IMREAD_GRAYSCALE, then cv2.INTER_LINEAR to 112x112; video_boxes: luma at full "
@@ -67,6 +68,7 @@ class NpyFaces:
         Raises:
             ValidationError: the file went away, or became shorter, since its header was read.
         """
+        delivered(self.path)
         offset = self.data_offset + first * self.shape[1] * self.shape[2]
         try:
             descriptor = os.open(self.path, os.O_RDONLY)
@@ -291,6 +293,7 @@ def read_jpeg(path: Path) -> bytes:
     Raises:
         ValidationError: it cannot be read.
     """
+    delivered(path)
     try:
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -21,6 +21,7 @@ from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
 from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
+from muvap_assets.threads import delivered
 
 PROBE = f"image 2, pillow {PIL.__version__}"
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF")
@@ -55,6 +56,7 @@ def read_image(path: Path) -> Image.Image:
 
 def _read(path: Path) -> tuple[Image.Image, bytes]:
     """:func:`read_image`, with the ICC profile of the file, empty where it has none."""
+    delivered(path)
     try:
         with _OwnLength(path) as stream, _opened(stream) as opened:
             _require_plain(opened, path)

@@ -34,6 +34,7 @@ from muvap_assets.media.sound_files import (
 )
 from muvap_assets.media.sound_streams import FfmpegSound
 from muvap_assets.media.wav import WavError, read_wav_header, wav_blocks
+from muvap_assets.threads import delivered
 
 _BLOCK_VALUES = 1 << 18
 
@@ -61,6 +62,7 @@ class SoundFile(Closing):
         npy_rate_hz: int | None = None,
         lossless_only: bool = False,
     ) -> None:
+        delivered(path)
         self.path, self._choice = path, choice or SoundChoice()
         opened = OpenedFile(path)
         self.kind, self._closers = opened.kind, [opened.close]
@@ -124,6 +126,7 @@ class SoundFile(Closing):
         """
         channel = self._choice.channel
         for seconds, block in self._source.chunks(frames or max(_BLOCK_VALUES // self.channels, 1)):
+            delivered(self.path)
             yield seconds, block if channel is None else block[:, channel : channel + 1]
 
 

@@ -27,6 +27,7 @@ from muvap_assets.codes import Code
 from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding
 from muvap_assets.media.closing import Closing
+from muvap_assets.threads import delivered
 
 PROBE = f"video 1, av {version('av')}"  # part of a cached count's key: another decoder may count otherwise
 MAX_PIXELS = 36_000_000
@@ -140,6 +141,7 @@ class VideoSource(Closing):
     """
 
     def __init__(self, path: Path) -> None:
+        delivered(path)
         self.path = path
         self.stopped = ""
         self._container = open_container(path, Code.VIDEO_UNREADABLE)
@@ -239,6 +241,7 @@ class VideoSource(Closing):
                 if packet.is_discard or (packet.dts is not None and not packet.size):
                     self.hidden_frames += 1
                 for frame in packet.decode():
+                    delivered(self.path)
                     if frame.is_corrupt:  # its decode_error_flags, or its corrupt flag
                         self.stopped = "a damaged frame"
                         return

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
 from muvap_assets.errors import ConfigError
-from muvap_assets.options import Option, check_options
+from muvap_assets.options import ItemTimeout, Option, check_options
+from muvap_assets.threads import ITEM_TIMEOUT_SEC
 
 RAW_SCHEMA = "minimax_h3_ref2va_raw_v1"  # contract: the public raw schema, the only one a manifest may name
 SFT_SCHEMA = "minimax_h3_ref2va_precomputed_v1"  # contract: rows with already noised anchors
@@ -355,6 +356,7 @@ class DatasetOptions:
     ] = 0
     decode_check_min_psnr_db: Annotated[float, Option(help="Warn below, pixels.")] = 20.0
     decode_check_min_audio_snr_db: Annotated[float, Option(help="Warn below, sound.")] = 0.0
+    item_timeout_sec: ItemTimeout = ITEM_TIMEOUT_SEC
     sizes: ModelSizes = field(default_factory=ModelSizes)
 
     def __post_init__(self) -> None:

@@ -50,6 +50,7 @@ from muvap_assets.ref2va.row_retention import in_use
 from muvap_assets.ref2va.row_store import RowStore
 from muvap_assets.ref2va.standing_rows import ENCODE_CHECKS, StandingRow, read_rows, verify_encoded, write_rows
 from muvap_assets.storage.digests import Digests, file_sha256
+from muvap_assets.threads import item_timeout
 
 MANIFEST_CODE_VERSION = "3"
 ENCODE_CODE_VERSION = "2"
@@ -70,14 +71,15 @@ def validate_dataset(
     progress: Progress = no_progress,
 ) -> ManifestReport:
     """The verdict on a dataset's manifest, nothing written but counts of media in ``cache``."""
-    return validate_manifest(
-        dataset.manifest,
-        options_for(dataset.options, checkpoint),
-        facts=MediaFacts(cache),
-        planner=planner,
-        workers=2,
-        progress=progress,
-    )
+    with item_timeout(dataset.options.item_timeout_sec):
+        return validate_manifest(
+            dataset.manifest,
+            options_for(dataset.options, checkpoint),
+            facts=MediaFacts(cache),
+            planner=planner,
+            workers=2,
+            progress=progress,
+        )
 
 
 def options_for(options: DatasetOptions, checkpoint: Path | None) -> DatasetOptions:
@@ -194,7 +196,7 @@ def make_encoded_latents(
         )
         return report
 
-    with in_use(layout.row_store):
+    with in_use(layout.row_store), item_timeout(dataset.options.item_timeout_sec):
         return run_checked(
             artifact,
             build=build,

@@ -23,6 +23,7 @@ from muvap_assets.codes import Code
 from muvap_assets.columns import BOOL, FLOAT, INT, TEXT, Column, plain_schema
 from muvap_assets.errors import FormatError
 from muvap_assets.findings import Finding, count_by_code
+from muvap_assets.options import NOT_CONTENT
 from muvap_assets.publish import read_findings, write_findings, write_json
 from muvap_assets.readback import reading, require_plain
 from muvap_assets.ref2va.contract import Geometry, RawSample, Reference, ReferenceKind
@@ -190,7 +191,11 @@ def report_values(report: ManifestReport) -> dict[str, Any]:
         "vae_pixels": sum(row.vae_pixels for row in report.admitted),
         "audio_samples": sum(row.audio_samples for row in report.admitted),
         "presentation_tokens": sum(row.tokens.total for row in report.admitted if row.tokens),
-        "options": {**asdict(options), "format": str(options.format)},
+        "options": {
+            name: value
+            for name, value in {**asdict(options), "format": str(options.format)}.items()
+            if name not in NOT_CONTENT
+        },
     }
 
 

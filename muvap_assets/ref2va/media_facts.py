@@ -30,10 +30,11 @@ from muvap_assets.readback import STUMBLES, typed
 from muvap_assets.ref2va.contract import RawSample
 from muvap_assets.storage.digests import Digests
 from muvap_assets.storage.files import read_lossy_json, write_lossy_json
-from muvap_assets.threads import thread_pool
+from muvap_assets.threads import thread_pool, watched
 
 Facts = VideoFacts | SoundFacts | ImageFacts
 T = TypeVar("T", VideoFacts, SoundFacts, ImageFacts)
+V = TypeVar("V")
 DIGESTS_NAME = "digests.json"
 _FRACTIONS = ("first_sec", "duration_sec", "rate", "pixel_aspect", "header_end_sec")
 
@@ -52,6 +53,7 @@ class MediaFacts:
     decoded: int = 0
     digests: Digests = field(init=False)
     _known: dict[tuple[str, Path], Facts | ValidationError] = field(default_factory=dict)
+    _stuck: dict[Path, ValidationError] = field(default_factory=dict)
     _lock: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -61,10 +63,12 @@ class MediaFacts:
         """SHA-256 of the file's bytes.
 
         Raises:
-            ValidationError: the file is missing.
+            ValidationError: the file is missing, or reading it is stuck.
         """
         try:
-            return self.digests.of(Path(os.path.realpath(path)))  # unlike resolve, never raises
+            return self._watched(
+                path, lambda: self.digests.of(Path(os.path.realpath(path)))
+            )  # unlike resolve, never raises
         except OSError as error:
             found = f"it cannot be read ({error.strerror})"
             raise ValidationError(Finding(Code.MEDIA_MISSING, path, found)) from error
@@ -117,13 +121,24 @@ class MediaFacts:
         key = (kind, path)
         if key not in self._known:
             try:
-                self._known[key] = self._remembered(path, kind, probe, count, into)
+                self._known[key] = self._watched(path, lambda: self._remembered(path, kind, probe, count, into))
             except ValidationError as error:
                 self._known[key] = error
         facts = self._known[key]
         if isinstance(facts, ValidationError):
             raise facts
         return facts  # type: ignore[return-value]  # the key's kind names its type
+
+    def _watched(self, path: Path, work: Callable[[], V]) -> V:
+        """What ``work`` on a file returns; where that was stuck once, nothing waits for the file again."""
+        if path in self._stuck:
+            raise self._stuck[path]
+        try:
+            return watched(work)
+        except ValidationError as error:
+            if error.finding.code is Code.DECODER_STUCK:
+                self._stuck[path] = error
+            raise
 
     def _remembered(self, path: Path, kind: str, probe: str, count: Callable[[Path], T], into: type[T]) -> T:
         digest = self.digest(path)

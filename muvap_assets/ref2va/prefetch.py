@@ -10,7 +10,6 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,6 +19,7 @@ from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding, Place
 from muvap_assets.ref2va.contract import CLIP_FRAMES, ReferenceKind, Size
 from muvap_assets.ref2va.encoder import Frames, MediaBlock, RowInput, Stage
+from muvap_assets.threads import delivered, thread_pool, watched
 
 # A row's sources are long and short in turn, a target and a reference image. With one ahead, a target would have only an
 # image's time to be prepared in.
@@ -132,7 +132,7 @@ def prepared_ahead(
     """
     remaining = iter(sources)
     waiting: deque[_Source] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="prepare") as pool:
+    with thread_pool(workers, "prepare") as pool:
 
         def start_next() -> None:
             for make in itertools.islice(remaining, 1):
@@ -164,12 +164,15 @@ class _Source:
     def produce(self) -> None:
         """Fill the queue; ``None`` ends it."""
         try:
-            for block in self._make():
-                if not self._put(block):
-                    return
-            self._put(None)
+            watched(self._fill)
         except BaseException as error:  # raised again in the reading thread
             self._put(error)
+
+    def _fill(self) -> None:
+        for block in self._make():
+            if not self._put(block):
+                return
+        self._put(None)
 
     def read(self) -> Iterator[MediaBlock]:
         """The blocks, as they become ready."""
@@ -180,6 +183,7 @@ class _Source:
 
     def _put(self, item: MediaBlock | BaseException | None) -> bool:
         while not self.dropped.is_set():
+            delivered()  # it waits for the device, which may take as long as it likes
             try:
                 self._ready.put(item, timeout=0.05)
             except queue.Full:

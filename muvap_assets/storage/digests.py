@@ -29,17 +29,23 @@ from threading import Lock
 from typing import Any
 
 from muvap_assets.storage.files import read_lossy_json, replacing
+from muvap_assets.threads import delivered
 
 SETTLED_SEC = 2.0
 KEPT_DAYS = 365
 _DAY_SEC = 86_400
+_BLOCK_BYTES = 1 << 18
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def file_sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file, read in blocks."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    digest, buffer = hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))
+    with path.open("rb", buffering=0) as stream:
+        while size := stream.readinto(buffer):
+            delivered(path)
+            digest.update(buffer[:size])
+    return digest.hexdigest()
 
 
 def texts_sha256(texts: Iterable[str]) -> str:

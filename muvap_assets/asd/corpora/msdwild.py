@@ -38,6 +38,7 @@ from muvap_assets.errors import ConfigError, ValidationError
 from muvap_assets.findings import Finding, Place
 from muvap_assets.media.face_boxes import FaceBoxes, read_face_boxes
 from muvap_assets.media.video_faces import declared_rate
+from muvap_assets.threads import watched
 
 MEDIA_FOLDER = "msdwild_boundingbox_labels"
 RTTM_FOLDER = "rttms"
@@ -206,7 +207,7 @@ class _Reading:
         listing = read_face_boxes(self.corpus.boxes_file(name))
         found = [finding.placed(source=f"{name}.csv", sample_id=name) for finding in listing.findings]
         try:
-            fps = FrameRate.parse(declared_rate(self.corpus.video_file(name)))
+            fps = FrameRate.parse(watched(lambda: declared_rate(self.corpus.video_file(name))))
         except ValidationError as error:
             found.append(error.finding.placed(source=f"{name}.mp4", sample_id=name))
         except ConfigError as error:

@@ -26,6 +26,7 @@ from muvap_assets.findings import Finding
 from muvap_assets.media.audio import ID_LENGTH, mono_16k_blocks, to_int16
 from muvap_assets.media.npy import write_at
 from muvap_assets.storage.digests import file_sha256
+from muvap_assets.threads import watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ def write_recording(clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace],
         blocks = mono_16k_blocks(
             first.audio_file(root), first.audio_sample_rate, stop, first.audio_from_video, first.sound_choice
         )
-        decoded = _scatter(spans, blocks)
+        decoded = watched(lambda: _scatter(spans, blocks))
     except ValidationError as error:
         return WrittenRecording((), tuple(_of_audio(placed.clip, error.finding) for placed in clips))
     path, found = first.audio_file(root), f"decodes to {decoded} samples at 16 kHz"

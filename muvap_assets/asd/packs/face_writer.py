@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,6 +22,7 @@ from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding, Place
 from muvap_assets.media.faces import NpyFaces, decode_jpeg_gray, list_frames, open_npy_faces, read_jpeg, stamp_gaps
 from muvap_assets.media.npy import write_at
+from muvap_assets.threads import watched
 
 BLOCK_BYTES = 1 << 20
 _GAPS_SHOWN = 3
@@ -45,6 +46,13 @@ def read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tu
     Returns:
         Everything that is wrong, and the SHA-256 digests of the pieces that were read: each JPEG, or the array's part.
     """
+    try:
+        return watched(lambda: _read_faces(source, first, out))
+    except ValidationError as error:
+        return [error.finding], b""
+
+
+def _read_faces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> tuple[list[Finding], bytes]:
     findings, digests = list[Finding](), []
     if isinstance(source, NpyFaces):
         try:
@@ -181,6 +189,8 @@ class BlockWriter:
             frames = buffer[: block.count]
             findings, pieces = read_faces(block.source, block.first, frames)
             if findings:
+                if is_stuck(findings):
+                    buffer = np.empty_like(buffer)  # the decoder may still write to the other one
                 return WrittenBlock(block, 0, frames.nbytes, b"", tuple(findings))
             frame_bytes = frames.nbytes // block.count
             descriptor = os.open(target, os.O_WRONLY)
@@ -226,7 +236,10 @@ class ClipFaces:
     def pictures_are_bad(self) -> bool:
         """Whether all that is wrong are pictures that do not decode: the files themselves are those of the manifest."""
         of_pictures = self.clip.visual_kind is VisualKind.JPEG_DIRECTORY
-        return of_pictures and {finding.code for finding in self.findings} == {Code.FACES_UNREADABLE}
+        return of_pictures and {finding.code for finding in self.findings} <= {
+            Code.FACES_UNREADABLE,
+            Code.DECODER_STUCK,
+        }
 
 
 def decode_findings(clip: Clip, root: Path) -> list[Finding]:
@@ -243,7 +256,14 @@ def decode_findings(clip: Clip, root: Path) -> list[Finding]:
     frames = np.empty((min(step, clip.source_frames), clip.face_height, clip.face_width), np.uint8)
     for first in range(0, clip.source_frames, step):
         findings += read_faces(source, first, frames[: clip.source_frames - first])[0]
+        if is_stuck(findings):
+            break
     return joined_findings(clip, findings)
+
+
+def is_stuck(findings: Iterable[Finding]) -> bool:
+    """Whether a decoder was left behind that may still come back."""
+    return any(finding.code is Code.DECODER_STUCK for finding in findings)
 
 
 def joined_findings(clip: Clip, findings: Sequence[Finding]) -> list[Finding]:

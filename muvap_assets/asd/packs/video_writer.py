@@ -35,6 +35,7 @@ from muvap_assets.media.npy import write_at
 from muvap_assets.media.video import VideoFrame
 from muvap_assets.media.video_faces import BORDER_GREY, crop_face, grey_picture, open_video
 from muvap_assets.storage.digests import file_sha256
+from muvap_assets.threads import watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +87,7 @@ def write_video(clips: tuple[Placed, ...], places: Mapping[int, ArrayPlace], roo
     try:
         with ExitStack() as stack:
             tracks = _open_tracks(clips, places, listings, stack)
-            findings = _scatter(tracks, path, listings)
+            findings = watched(lambda: _scatter(tracks, path, listings))
     except ValidationError as error:
         return WrittenVideo(clips, (), tuple(of_faces(placed.clip, error.finding) for placed in clips))
     origins = {} if findings else _origins(clips, path, root, before)

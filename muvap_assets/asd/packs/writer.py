@@ -10,7 +10,7 @@ import os
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -62,6 +62,7 @@ from muvap_assets.findings import Finding
 from muvap_assets.media.faces import load_decoder
 from muvap_assets.media.video_faces import load_video_decoder
 from muvap_assets.progress import Progress, no_progress
+from muvap_assets.threads import thread_pool
 
 T = TypeVar("T")
 _JOBS_A_WORKER = 4
@@ -329,9 +330,8 @@ def _face_jobs(
 
 def _run_bounded(jobs: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
     """Run ``jobs`` in threads and yield what they return, as it comes; only a few wait at any time."""
-    pool = ThreadPoolExecutor(workers, thread_name_prefix="pack")
     pending: set[Future[T]] = set()
-    try:
+    with thread_pool(workers, "pack") as pool:
         for job in jobs:
             pending.add(pool.submit(job))
             if len(pending) >= workers * _JOBS_A_WORKER:
@@ -340,8 +340,6 @@ def _run_bounded(jobs: Iterable[Callable[[], T]], workers: int) -> Iterator[T]:
         while pending:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _entry(placed: Placed, content: _Content, loudness: Mapping[str, Levels]) -> PackEntry:
