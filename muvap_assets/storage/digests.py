@@ -40,6 +40,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 def file_sha256(path: Path) -> str:
     """Hexadecimal SHA-256 of a file, read in blocks."""
+    delivered(path)
     digest, buffer = hashlib.sha256(), memoryview(bytearray(_BLOCK_BYTES))
     with path.open("rb", buffering=0) as stream:
         while size := stream.readinto(buffer):

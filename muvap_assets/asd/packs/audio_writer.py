@@ -157,7 +157,9 @@ def _changed_files(clips: tuple[Placed, ...], root: Path) -> list[Finding]:
 def _changed_file(clip: Clip, root: Path) -> Finding | None:
     path = clip.audio_file(root)
     try:
-        digest = file_sha256(path)[:ID_LENGTH]
+        digest = watched(lambda: file_sha256(path))[:ID_LENGTH]
+    except ValidationError as error:
+        return error.finding
     except OSError as error:
         return Finding(Code.AUDIO_MISSING, path, str(error.strerror))
     if digest == clip.recording_id[:ID_LENGTH]:

@@ -45,6 +45,7 @@ from muvap_assets.asd.video_rows import boxes_of
 from muvap_assets.errors import FormatError, ValidationError
 from muvap_assets.media.npy import NpyError, read_at, read_npy_header, write_at
 from muvap_assets.storage.digests import Digests
+from muvap_assets.threads import watched
 
 _COLUMNS = (
     *("shard", "face_offset", "source_frames", "faces_crc32"),
@@ -220,7 +221,11 @@ class TrackCopier:
             return FoundTrack(placed, stamp)
         buffer = self._buffers.get()
         try:
-            faces, read_again = self._unchanged_faces(self._earlier, placed.clip, stamp, buffer)
+            earlier, clip, into = self._earlier, placed.clip, buffer
+            try:
+                faces, read_again = watched(lambda: self._unchanged_faces(earlier, clip, stamp, into))
+            except ValidationError:  # reading is stuck, as decoding will find
+                faces, read_again, buffer = None, True, np.empty_like(buffer)
             return FoundTrack(placed, stamp, faces, self._earlier.audio(placed.clip), read_again)
         finally:
             self._buffers.put(buffer)

@@ -104,8 +104,8 @@ def _origins(clips: tuple[Placed, ...], path: Path, root: Path, before: str | No
     listed = sorted({boxes_of(placed.clip).boxes_path for placed in clips})
     files = [path, *(root / name for name in listed)]
     try:
-        digests = [file_sha256(file) for file in files]
-    except OSError:
+        digests = watched(lambda: [file_sha256(file) for file in files])
+    except (OSError, ValidationError):
         return {}
     if before is None or files_state(files) != before:
         return {}
