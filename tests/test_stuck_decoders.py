@@ -1,6 +1,8 @@
 """A decoder that hangs is named while it does, given up at its limit, and what its file is for is a finding."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -8,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from dagster_processes import write_instance
 from PIL import Image
 
 from muvap_assets.codes import Code
@@ -194,3 +197,47 @@ def test_each_stage_of_ref2va_names_a_stuck_decoder_and_publishes_nothing_withou
         assert all(f"{Path(image).name}: nothing more decoded within 3 s" in message for message in stuck)
         assert any("decoding" in line and Path(image).name in line for line in lines), lines
     assert "decoder_stuck" not in [*stages[1][2], *stages[3][2]]
+
+
+DAGSTER = f"""{STUCK}
+import runpy
+place[:] = [os.environ["STUCK_AT"]]
+sys.argv[1:1] = ["asset", "materialize", "-m", "muvap_assets.definitions"]
+runpy.run_module("dagster", run_name="__main__")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("limit_sec", [1, 600])
+def test_a_run_of_dagster_names_a_stuck_decoder_and_ends_at_its_limit_or_by_one_signal(corpus, tmp_path, limit_sec):
+    corpus.row("a")
+    corpus.row("b")
+    entry = {"kind": "tsv", "manifest": str(corpus.write()), "item_timeout_sec": limit_sec}
+    (tmp_path / "datasets.yaml").write_text(json.dumps({"corpora": {"talks": entry}}))
+    write_instance(tmp_path / "home")
+    environment = {
+        **os.environ,
+        "STUCK_AT": "b.wav",
+        "DAGSTER_HOME": str(tmp_path / "home"),
+        "MUVAP_DATASETS": str(tmp_path / "datasets.yaml"),
+        "MUVAP_DATA_ROOT": str(tmp_path / "data"),
+    }
+    command = [sys.executable, "-c", DAGSTER, "--select", "asd/manifest", "--partition", "talks"]
+    with subprocess.Popen(command, env=environment, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            said = []
+            for line in run.stderr:
+                said.append(line)
+                if "decoding" in line and "b.wav" in line:
+                    break
+            begun = time.monotonic()
+            if limit_sec > 100:
+                run.send_signal(signal.SIGTERM)
+            said += run.communicate(timeout=60)[1]
+        finally:
+            run.kill()
+    sys.stdout.write(f"ended in {time.monotonic() - begun:.1f} s\n")
+    assert run.returncode != 0
+    assert ("nothing more decoded within 1 s" in "".join(said)) == (limit_sec == 1)
+    assert not list((tmp_path / "data").glob("asd/*/*/current"))
+    assert not list((tmp_path / "data" / ".staging").glob("asd-*"))

@@ -22,8 +22,9 @@ from muvap_assets.cli.output import say
 from muvap_assets.cli.paths import FILE, FOLDER, NEW_FOLDER
 from muvap_assets.cli.show import show
 from muvap_assets.errors import MuvapError
-from muvap_assets.options import options_of
+from muvap_assets.options import NOT_CONTENT, ItemTimeout, options_of
 from muvap_assets.ref2va.contract import DatasetOptions
+from muvap_assets.threads import ITEM_TIMEOUT_SEC
 
 
 class _Group(click.Group):
@@ -80,9 +81,10 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print the whole verdict as one JSON object.")
 @click.option("--deep", is_flag=True, help="TSV: read and decode every face too, which takes as long as packing does.")
 @option("audio_sample_rate", AudioSampleRate, None, of="tsv")
-@record_options(Policy, but=asd.AFTER_VALIDATION, of="tsv")
+@record_options(Policy, but=(*asd.AFTER_VALIDATION, *NOT_CONTENT), of="tsv")
 @click.option("--checkpoint", type=FOLDER, help="ref2va: counts tokens with this checkpoint's tokenizer and processor.")
-@record_options(DatasetOptions, but=ref2va.AFTER_VALIDATION, of="ref2va")
+@record_options(DatasetOptions, but=(*ref2va.AFTER_VALIDATION, *NOT_CONTENT), of="ref2va")
+@option("item_timeout_sec", ItemTimeout, ITEM_TIMEOUT_SEC)
 def validate(file: Path, as_json: bool, deep: bool, **options: Any) -> None:
     """Check a manifest and its media; nothing is written.
 
@@ -90,11 +92,11 @@ def validate(file: Path, as_json: bool, deep: bool, **options: Any) -> None:
     it would be published, 1 where it would not.
     """
     context = click.get_current_context()
-    of_ref2va = {"checkpoint", *(each.name for each in options_of(DatasetOptions))}
+    of_ref2va = {"checkpoint", *(each.name for each in options_of(DatasetOptions))} - NOT_CONTENT
     if file.suffix.lower() in ref2va.SUFFIXES:
         refuse_given(
             context,
-            {"deep", *options} - of_ref2va,
+            {"deep", *options} - of_ref2va - NOT_CONTENT,
             f"{file}, a ref2va dataset by its name",
             "the canonical TSV of a corpus",
         )

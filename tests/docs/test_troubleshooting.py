@@ -64,6 +64,7 @@ def test_most_codes_come_from_real_bad_input(findings):
             "cell_too_large",
             "decode_differs",
             "decode_failed",
+            "decoder_stuck",
             "device_memory",
             "encode_failed",
             "figure_unusual",
