@@ -13,6 +13,7 @@ import pytest
 from dagster_processes import write_instance
 from PIL import Image
 
+from muvap_assets.asd.packs.set_aside import read_set_aside
 from muvap_assets.codes import Code
 from muvap_assets.demo.ref2va import packed_rows, write_demo_datasets
 from muvap_assets.errors import ValidationError
@@ -131,6 +132,7 @@ stage("loudness", "none", line.make_loudness_index, layout, strict)
 stage("audio", "b.wav", line.make_packed_shards, layout, strict)
 stage("faces", "b/0.04.jpg", line.make_packed_shards, layout, strict)
 stage("pack", "b/0.04.jpg", line.make_packed_shards, layout, lenient)
+stage("pack", "b.wav", line.make_packed_shards, layout, lenient)
 stage("pack", "none", line.make_packed_shards, layout, strict)
 """
 
@@ -161,9 +163,12 @@ def test_each_stage_of_asd_names_a_stuck_decoder_and_goes_on_without_its_row_or_
         assert "b" in messages[0] and file in messages[0] and "nothing more decoded within 1 s" in messages[0]
         assert any("decoding" in line and file in line for line in lines), (name, lines)
     assert said["quarantine", True][0] == ["decoder_stuck"]
-    assert [bool(published) for name, published, *_ in stages if name == "pack"] == [True, True]
-    packs = [published for name, published, *_ in stages if name == "pack"]
-    assert packs[0] != packs[1]
+    without_faces, without_audio, whole = [published for name, published, *_ in stages if name == "pack"]
+    assert len({without_faces, without_audio, whole}) == 3
+    for version, left_out in ((without_faces, "0.04.jpg"), (without_audio, "b.wav")):
+        (finding,) = read_set_aside(tmp_path / "root" / "asd" / "packed_shards" / "talks" / version)
+        assert (finding.code, finding.sample_id) == (Code.DECODER_STUCK, "b")
+        assert left_out in finding.message()
 
 
 REF2VA = f"""{STUCK}

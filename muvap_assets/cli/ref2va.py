@@ -58,7 +58,9 @@ def validate_ref2va(file: Path, *, as_json: bool, checkpoint: Path | None, **opt
         from muvap_assets.ref2va.h3 import open_presentation
 
         planner = open_presentation(EncoderSpec(checkpoint=checkpoint, device="cpu"))
-    report = validate_dataset(dataset_of(file, options), planner=planner, checkpoint=checkpoint)
+    report = validate_dataset(
+        dataset_of(file, options), planner=planner, checkpoint=checkpoint, progress=progress("validate")
+    )
     if as_json:
         values = report_values(report)
         counts = {"finding_counts": values.pop("violations")}  # as the asd line names them
@@ -172,7 +174,7 @@ def _encode(layout: Layout, dataset: Dataset, spec: EncoderSpec) -> bool:
     from muvap_assets.ref2va import line
 
     line.open_h3(layout, spec)  # what cannot encode is refused before media are decoded for it
-    outcome = line.make_manifest(layout, dataset, spec)
+    outcome = line.make_manifest(layout, dataset, spec, progress("manifest"))
     if not print_outcome("ref2va/manifest", outcome, layout.ref2va_manifest(dataset.name).findings):
         return False
     encoded = line.make_encoded_latents(layout, dataset, 0, spec, progress("encode"))

@@ -105,7 +105,8 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
         shard_bytes: about how large a shard becomes.
         workers: threads that decode; all cores where not given. The bytes are the same.
         reuse: an earlier pack whose unchanged tracks are copied; takes down what this one is made from. The bytes are the same.
-        quarantine: leave out tracks with pictures that do not decode, and list them, instead of raising for them.
+        quarantine: leave out tracks with pictures that do not decode or a decoder that is stuck, and list them, instead of
+            raising for them.
         progress: called in this thread after the faces of each sample.
 
     Returns:
@@ -127,7 +128,7 @@ def write_pack(  # noqa: PLR0913 - all but three have a default or a name that s
     require_space(folder, pack_bytes(shards, face_shape), "packed shards")
     work = _Work(folder, shards, face_shape, root, workers, reuse or Reuse(), progress)
     content = _write_content(work)
-    bad = content.bad_pictures
+    bad = content.bad_tracks
     if not quarantine or content.findings or len(bad) == len(clips):
         _raise_if_any([*content.findings, *bad.values()])
     if bad:
@@ -218,9 +219,10 @@ class _Content:
         self.audio: dict[int, WrittenAudio] = {}
         self.stamps: dict[int, str] = {}
         self.findings: list[Finding] = []
-        self.bad_pictures: dict[int, Finding] = {}
+        self.bad_tracks: dict[int, Finding] = {}
         self._in_work: dict[int, ClipFaces] = {}
         self._work, self._total, self._done = work, len(work.samples), 0
+        self._positions: dict[str | None, int] = {placed.clip.sample_id: placed.position for placed in work.samples}
 
     def copied(self, track: CopiedTrack) -> None:
         """Take in what was taken over of a track."""
@@ -245,10 +247,10 @@ class _Content:
     def add(self, result: WrittenRecording | WrittenVideo | WrittenBlock) -> None:
         """Take in what a job gave."""
         if isinstance(result, WrittenRecording):
-            self.findings.extend(result.findings)
+            self._add_findings(result.findings)
             self.audio.update({written.position: written for written in result.clips})
         elif isinstance(result, WrittenVideo):
-            self.findings.extend(result.findings)
+            self._add_findings(result.findings)
             for faces in result.faces:
                 self._faces_written(faces.placed, faces.crc32, faces.origin)
             written = {faces.placed.position for faces in result.faces}
@@ -258,6 +260,14 @@ class _Content:
         else:
             self._add_block(result)
 
+    def _add_findings(self, findings: Iterable[Finding]) -> None:
+        """Take down what is wrong: a decoder that was given up keeps its own tracks out, anything else the whole pack."""
+        for finding in findings:
+            if finding.code is Code.DECODER_STUCK:
+                self.bad_tracks[self._positions[finding.sample_id]] = finding
+            else:
+                self.findings.append(finding)
+
     def _add_block(self, written: WrittenBlock) -> None:
         placed = written.block.placed
         if self._in_work[placed.position].add(written):
@@ -266,7 +276,7 @@ class _Content:
             if not findings:
                 return self._faces_written(placed, faces.crc32, faces_origin(placed.clip, faces.content))
             if faces.pictures_are_bad:
-                (self.bad_pictures[placed.position],) = findings
+                (self.bad_tracks[placed.position],) = findings
             else:
                 self.findings.extend(findings)
             self._finish(placed)
