@@ -7,8 +7,10 @@ is left behind, and ends when the decoder comes back and tells of something.
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -106,11 +108,13 @@ def watched(work: Callable[[], T]) -> T:
             answer.put((True, work()))
         except BaseException as error:  # raised again in the thread that waits
             answer.put((False, error))
+        finally:
+            _here.decoding = None
 
     with _lock:
         _running[decoding] = None
     try:
-        threading.Thread(target=decode, name=f"{threading.current_thread().name}-decoder", daemon=True).start()
+        _hand_over(decode)
         came, value = _awaited(answer, decoding, limit_sec)
     finally:
         decoding.is_left = True
@@ -119,6 +123,28 @@ def watched(work: Callable[[], T]) -> T:
     if came:
         return value  # type: ignore[return-value]  # of the work itself
     raise value  # type: ignore[misc]  # what it raised
+
+
+_idle: deque[SimpleQueue[Callable[[], None]]] = deque()
+"""Of threads that wait for the next file: to start one for each would cost more than to decode a short file."""
+
+os.register_at_fork(after_in_child=_idle.clear)  # a child has none of these threads
+
+
+def _hand_over(work: Callable[[], None]) -> None:
+    """Let a thread that nobody has to wait for do it."""
+    try:
+        works = _idle.pop()
+    except IndexError:
+        works = SimpleQueue()
+        threading.Thread(target=_serve, args=(works,), name="decoder", daemon=True).start()
+    works.put(work)
+
+
+def _serve(works: SimpleQueue[Callable[[], None]]) -> None:
+    while True:
+        works.get()()
+        _idle.append(works)
 
 
 def _awaited(

@@ -64,6 +64,10 @@ def test_what_a_decoder_raises_is_raised_where_it_is_waited_for(error):
         watched(work)
 
 
+def test_the_thread_of_a_decoder_that_came_back_is_used_for_the_next_file():
+    assert len({watched(threading.get_ident) for _ in range(200)}) < 200
+
+
 def test_a_pool_that_is_left_by_an_error_waits_for_no_decoder():
     comes, begun = threading.Event(), threading.Event()
 
