@@ -227,6 +227,9 @@ class _OneProcess(InProcessExecutor):
                 ),
             )
         )
+        if plan_context.instance.is_ephemeral:  # nobody else sees its runs, and it would make a folder to lock them in
+            yield from events
+            return
         home = Path(plan_context.instance.root_directory)
         with ExitStack() as living:
             try:
@@ -247,6 +250,8 @@ def require_record_space(instance: dg.DagsterInstance) -> None:
     Raises:
         PublishError: the disk that holds ``DAGSTER_HOME`` is nearly full.
     """
+    if instance.is_ephemeral:
+        return
     home = Path(instance.root_directory)
     remedy = "Free some space (`muvap ops prune-runs` removes old runs), or move DAGSTER_HOME."
     require_space(home, RECORD_BYTES, f"DAGSTER_HOME {home}: records of this run", remedy)

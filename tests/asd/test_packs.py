@@ -573,6 +573,8 @@ def test_a_reader_is_pickled_by_its_path_and_opens_again(packed):
     assert child_sum(pickle.loads(data)) == expected
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(child_sum, (reader,)) == expected
+        pool.close()  # terminating it hangs where this process ignores SIGTERM, as in the background of a shell
+        pool.join()
 
 
 def test_a_reader_stays_with_the_version_it_opened_when_the_link_moves(mixed, packed, tmp_path):

@@ -88,9 +88,10 @@ def test_work_whose_records_have_no_room_is_refused_before_it_begins(tmp_path, m
             lambda *made: pytest.fail("it was published"),
         )
 
-    with dg.DagsterInstance.ephemeral() as instance:
+    home = tmp_path / "home"
+    write_instance(home)
+    with dg.DagsterInstance.from_config(str(home)) as instance:
         result = dg.materialize([thing], partition_key="part", instance=instance, raise_on_error=False)
-        home = instance.root_directory
     assert [evaluation.passed for evaluation in result.get_asset_check_evaluations()] == [False]
     [failure] = [event for event in result.all_events if event.is_step_failure]
     said = failure.step_failure_data.user_failure_data.description
