@@ -258,7 +258,15 @@ class _Faces(NamedTuple):
 
 def _open_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Finding]]:
     """A row's faces, or ``None`` and what is wrong with them."""
+    try:
+        return watched(lambda: _found_faces(row, root))
+    except ValidationError as error:
+        return None, [_of_faces(error.finding, row)]
+
+
+def _found_faces(row: ClipRow, root: Path) -> tuple[_Faces | None, list[Finding]]:
     path = root / row.visual_path
+    delivered(path)
     if row.visual_kind is VisualKind.NPY:
         try:
             opened = open_npy_faces(path)

@@ -22,7 +22,7 @@ from muvap_assets.errors import ValidationError
 from muvap_assets.findings import Finding, Place
 from muvap_assets.media.faces import NpyFaces, decode_jpeg_gray, list_frames, open_npy_faces, read_jpeg, stamp_gaps
 from muvap_assets.media.npy import write_at
-from muvap_assets.threads import watched
+from muvap_assets.threads import delivered, watched
 
 BLOCK_BYTES = 1 << 20
 _GAPS_SHOWN = 3
@@ -87,12 +87,16 @@ def read_pieces(source: FaceSource, first: int, out: npt.NDArray[np.uint8]) -> I
 
 def open_faces(clip: Clip, root: Path) -> tuple[FaceSource | None, list[Finding]]:
     """The faces of a clip, if they still are what the manifest says, or everything that is wrong with them."""
-    source, findings = _opened(clip, clip.visual_file(root))
+    try:
+        source, findings = watched(lambda: _opened(clip, clip.visual_file(root)))
+    except ValidationError as error:
+        source, findings = None, list(error.findings)
     return source, [of_faces(clip, finding) for finding in findings]
 
 
 def _opened(clip: Clip, path: Path) -> tuple[FaceSource | None, list[Finding]]:
     source: FaceSource
+    delivered(path)
     shape = (clip.face_height, clip.face_width)
     if clip.visual_kind is VisualKind.JPEG_DIRECTORY:
         if shape != (FACE_SIZE, FACE_SIZE):

@@ -237,7 +237,7 @@ class _Content:
     def open(self, placed: Placed) -> FaceSource | None:
         """The faces of a sample that are read block by block; nothing and a finding where they cannot be."""
         source, findings = open_faces(placed.clip, self._work.root)
-        self.findings.extend(findings)
+        self._add_findings(findings)
         if source is None:
             self._finish(placed)
         else:
