@@ -466,7 +466,10 @@ class Load:
         cluster.backfill(ref2va.MANIFEST, self.datasets, CPU_TAG)
         cluster.backfill(ref2va.ENCODED_LATENTS, self.parts, GPU_TAG)
         until(lambda: len(self.standing_still()) == len(cluster.workers), 240, self.cluster.tails)
-        self.runs = [run for run in instance.get_runs() if run.run_id not in before]
+        # The retry of a run that failed before may come at any time.
+        names = {partition for _, partition in self.made}
+        new = [run for run in instance.get_runs() if run.run_id not in before]
+        self.runs = [run for run in new if run.tags.get("dagster/partition") in names]
         self.begun = [run for run in self.runs if run.status is dg.DagsterRunStatus.STARTED]
         assert sorted(cluster.worker_of(run) for run in self.begun) == sorted(cluster.workers)
         assert len(self.runs) == len(self.made)
