@@ -13,7 +13,7 @@ from muvap_assets.versions import require_whole
 
 
 def adopt(layout: Layout, watch: Callable[[Artifact], None] = lambda artifact: None) -> int:
-    """Read every current version whole, and mark the root; returns how many there are. ``watch`` is told of each before.
+    """Read every current version whole, and mark the root; returns how many there are. ``watch`` is called before each.
 
     Raises:
         ConfigError: nothing was published there, or it has a marker.

@@ -1,8 +1,8 @@
 """Sends one line to whoever looks after the platform: a POST of JSON to the address in ``MUVAP_ALERT_WEBHOOK``.
 
 The body's ``text`` is the line for people, as Slack, Mattermost and those that take the same show it; the other keys are for
-machines. What cannot be delivered is told to the caller and never raised: an alert about a failure must not become one. Nothing
-of the address is told but its host: a webhook's path is a secret, and so are a user and a password.
+machines. What cannot be delivered is reported to the caller and never raised: an alert about a failure must not become one. Nothing
+of the address is reported but its host: a webhook's path is a secret, and so are a user and a password.
 """
 
 from __future__ import annotations

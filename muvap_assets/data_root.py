@@ -25,7 +25,7 @@ _SHOWN = 5
 
 @contextmanager
 def claimed(layout: Layout) -> Iterator[None]:
-    """Work on a data root: it has a marker from here on, and whatever fails since it is gone is told as that.
+    """Work on a data root: it has a marker from here on, and a failure caused by its loss is reported as such.
 
     Raises:
         PublishError: it is not the root that this process began with, or is one of an earlier release that may not be whole.

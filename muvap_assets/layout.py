@@ -132,7 +132,7 @@ class Layout:
 
     @property
     def marker(self) -> Path:
-        """By which a data root is told from another, and from a mount point without its disk."""
+        """The file that identifies a data root; a mount point without its disk has none."""
         return self.root / ".muvap-root"
 
     @property

@@ -1,8 +1,8 @@
 """Threads that a run can leave: pools that drop what has not begun, and decoders that are given up where they hang.
 
 A decoder in native code cannot be interrupted. So it runs in a thread of its own (:func:`watched`), tells of everything it
-delivers (:func:`delivered`), and where it tells of nothing for ``item_timeout_sec`` nobody waits for it any longer: its thread
-is left behind, and ends when the decoder comes back and tells of something.
+delivers (:func:`delivered`), and where it reports nothing for ``item_timeout_sec`` nobody waits for it any longer: its thread
+is left behind, and ends when the decoder returns and reports something.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def watched(work: Callable[[], T]) -> T:
     """What ``work`` returns, which runs in a thread that can be left behind; within another such work, in its thread.
 
     Raises:
-        ValidationError: it told of nothing (:func:`delivered`) for ``item_timeout_sec``.
+        ValidationError: it delivered nothing (:func:`delivered`) for ``item_timeout_sec``.
     """
     if _here.decoding is not None:
         return work()

@@ -67,7 +67,7 @@ def gate(
     Raises:
         dagster.RetryRequested: an input was made again while it was built. What was built is published and consistent in
             itself; the retry takes up what is unchanged.
-        dagster.Failure: a blocking check failed, the build raised an error of ours, or there is no room for the run's records.
+        dagster.Failure: a blocking check failed, the build raised an error of ours, or the disk has no space for the run's records.
             Never retried.
     """
     asset, started = context.asset_key, time.monotonic()

@@ -1,6 +1,6 @@
 """Whether a data root is still the one that this process began with. A path does not tell: disks come and go behind it.
 
-A root is told by its device and by its marker, a file with a random id. What a process found when it first looked at a root is
+A root is identified by its device and its marker, a file with a random id. What a process found when it first looked at a root is
 remembered until it ends. Where the root is another now, or a bare mount point, nothing is published and no folder is created.
 """
 

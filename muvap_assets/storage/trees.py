@@ -1,4 +1,4 @@
-"""What lies in a folder, told without following a link: published folders hold plain files and folders, and nothing else.
+"""What is in a folder, without following links: published folders hold plain files and folders, and nothing else.
 
 A published version is a folder below its artifact, beside the link ``current``. Links above it are followed, for a data root
 may lie anywhere, and so is ``current``; a link in its place or within it is not what was published.
